@@ -1,0 +1,1 @@
+//! Graph to program lowering, linking and packaging

@@ -1,0 +1,1 @@
+//! Importers, pipeline, options, reports and the command neffuse

@@ -1,0 +1,1 @@
+//! Graph to graph and program to program transformations

@@ -1,0 +1,1 @@
+//! Runs a NEFF: values, timing and checks

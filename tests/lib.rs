@@ -1,0 +1,1 @@
+//! Holds no code: this package owns the integration tests, snapshots and benchmarks.
