@@ -1,1 +1,17 @@
-//! What graphs and programs are: types, op table, instructions, text form, verifier, reference evaluator, target numbers, diagnostics
+//! What graphs and programs are: types, the op table, instructions, the text form, the verifier,
+//! the reference evaluator, target numbers and diagnostics.
+//!
+//! Nothing here transforms a graph or runs a program; passes, lowering and simulation live in
+//! crates that depend on this one.
+
+pub mod graph;
+pub mod ops;
+pub mod program;
+pub mod reference;
+pub mod target;
+pub mod types;
+
+pub use graph::{Graph, Node, NodeId, ValueId};
+pub use ops::Op;
+pub use program::Program;
+pub use types::{Dtype, Shape, TensorType};
