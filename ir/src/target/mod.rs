@@ -1,10 +1,21 @@
 //! The chips that programs are compiled for. Hardware numbers stand here and nowhere else, each
 //! with its grade and source.
+//!
+//! [`Target`] has one named field per number; [`Target::numbers`] lists them with where they come
+//! from. [`cost`] turns them into times of instructions and transfers, [`host`] holds what a
+//! runtime adds outside the device, [`activation`] what the activation tables can do.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::types::TypeError;
+
+pub mod activation;
+pub mod cost;
+pub mod host;
+mod numbers;
+
+pub use numbers::{Grade, Number, Target};
 
 /// A chip generation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,6 +40,11 @@ impl TargetName {
             TargetName::Trn3 => "trn3",
         }
     }
+
+    /// The numbers of this chip.
+    pub fn target(self) -> &'static Target {
+        Target::of(self)
+    }
 }
 
 impl fmt::Display for TargetName {
@@ -43,5 +59,32 @@ impl FromStr for TargetName {
     fn from_str(text: &str) -> Result<Self, TypeError> {
         let found = TargetName::ALL.into_iter().find(|target| target.name() == text);
         found.ok_or_else(|| TypeError::new(format!("no target is named `{text}`; there are trn1, trn2 and trn3")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use super::*;
+
+    #[test]
+    fn numbers_with_grades_and_sources() {
+        for name in TargetName::ALL {
+            let mut text = String::new();
+            for number in name.target().numbers() {
+                let Number { name, value, unit, grade, source } = number;
+                writeln!(text, "{name:<30} {value:>12} {unit:<15} {grade:<4} {source}").expect("strings accept text");
+            }
+            insta::assert_snapshot!(format!("numbers_{name}"), text);
+        }
+    }
+
+    #[test]
+    fn measured_numbers_name_their_rows() {
+        for number in TargetName::Trn2.target().numbers() {
+            let names_row = number.source.contains("TM0") || number.source.contains("41 ns");
+            assert!(number.grade != Grade::M || names_row, "{number:?}");
+        }
     }
 }
