@@ -1,1 +1,3 @@
-//! Graph to program lowering, linking and packaging
+//! Graph to program lowering, linking and packaging.
+
+pub mod map;

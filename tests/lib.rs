@@ -1,1 +1,0 @@
-//! Holds no code: this package owns the integration tests, snapshots and benchmarks.
