@@ -14,6 +14,7 @@ use crate::target::TargetName;
 use crate::types::{Dtype, Shape};
 
 mod instruction;
+pub mod rules;
 
 pub use instruction::{
     Accesses, ActivationFunction, AluOp, DmaQueue, Gather, Instruction, InstructionKind, ReduceCommand, ScalarOperand,
