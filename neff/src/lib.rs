@@ -1,1 +1,18 @@
-//! NEFF container, instruction codec and ELF kernel objects: reading and writing, no lowering
+//! NEFF container, instruction codec and ELF kernel objects: reading and writing, no lowering.
+//!
+//! * [`container`]: header and payload of a NEFF, tolerant reader and deterministic writer.
+//! * [`members`]: the documented JSON members and `.npy` constants as types.
+//! * [`info`]: what an inspector says about any NEFF, as a report and as text.
+//! * [`unpack`]: the members of a NEFF as files in a folder.
+//! * [`kernel_object`]: the ELF relocatable object of one kernel.
+//!
+//! `docs/neff.md` describes the files byte by byte. Every reader here takes bytes that anyone may have made:
+//! it never panics, reads no more than [`container::Limits`] allows, and says where and why it stopped.
+
+pub mod container;
+mod error;
+pub mod info;
+pub mod members;
+pub mod unpack;
+
+pub use error::{Code, Error, Place};
