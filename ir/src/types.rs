@@ -11,6 +11,53 @@ use smallvec::SmallVec;
 /// Dimensions of a tensor, outermost first. Rank 0 is a scalar.
 pub type Shape = SmallVec<[usize; 6]>;
 
+/// Positions of axes, outermost axis 0.
+pub type Axes = SmallVec<[usize; 6]>;
+
+/// An f32 that compares and hashes by its bits, so that ops can.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct F32Bits(pub u32);
+
+/// An f64 that compares and hashes by its bits, so that ops can.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct F64Bits(pub u64);
+
+impl F32Bits {
+    /// The bits of `number`.
+    pub fn new(number: f32) -> Self {
+        F32Bits(number.to_bits())
+    }
+
+    /// The number with these bits.
+    pub fn get(self) -> f32 {
+        f32::from_bits(self.0)
+    }
+}
+
+impl F64Bits {
+    /// The bits of `number`.
+    pub fn new(number: f64) -> Self {
+        F64Bits(number.to_bits())
+    }
+
+    /// The number with these bits.
+    pub fn get(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+impl fmt::Debug for F32Bits {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:?}", self.get())
+    }
+}
+
+impl fmt::Debug for F64Bits {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:?}", self.get())
+    }
+}
+
 /// Element type of a tensor or tile.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dtype {

@@ -7,13 +7,143 @@
 use smallvec::SmallVec;
 
 use crate::reference::{EvalError, Value};
-use crate::types::{Dtype, TensorType, TypeError};
+use crate::types::{TensorType, TypeError};
 
+mod abs;
 mod add;
+mod all;
+mod any;
+mod attributes;
+mod cast;
+mod concat;
+mod constant;
+mod cos;
+mod cumsum;
+mod div;
+mod eq;
+mod erf;
+mod example;
+mod exp;
+mod expand;
+mod full;
+mod fused_matmul;
+mod gather;
+mod gather_rows;
+mod ge;
+mod gelu;
+mod gelu_tanh;
+mod gt;
+mod index;
+mod iota;
+mod layer_norm;
+mod le;
+mod log;
+mod log_softmax;
+mod logical_and;
+mod logical_not;
+mod logical_or;
+mod logical_xor;
+mod lt;
+mod matmul;
+mod maximum;
+mod minimum;
+mod mul;
+mod ne;
+mod neg;
+mod operands;
+mod pointwise;
+mod pow;
+mod reciprocal;
+mod reduce_max;
+mod reduce_mean;
+mod reduce_min;
+mod reduce_sum;
+mod relayout;
 mod relu;
+mod reshape;
+mod rms_norm;
+mod rows;
+mod rsqrt;
+mod sigmoid;
+mod sign;
+mod silu;
+mod sin;
+mod slice;
+mod softmax;
+mod softplus;
+mod sqrt;
+mod sub;
+mod tanh;
+mod transpose;
+mod r#where;
 
+pub use abs::Abs;
 pub use add::Add;
+pub use all::All;
+pub use any::Any;
+pub use attributes::{Attr, AttrKind, Attrs};
+pub use cast::Cast;
+pub use concat::Concat;
+pub use constant::Constant;
+pub use cos::Cos;
+pub use cumsum::Cumsum;
+pub use div::Div;
+pub use eq::Eq;
+pub use erf::Erf;
+pub use example::Example;
+pub use exp::Exp;
+pub use expand::Expand;
+pub use full::Full;
+pub use fused_matmul::{Activation, FusedMatmul};
+pub use gather::Gather;
+pub use gather_rows::GatherRows;
+pub use ge::Ge;
+pub use gelu::Gelu;
+pub use gelu_tanh::GeluTanh;
+pub use gt::Gt;
+pub use index::Index;
+pub use iota::Iota;
+pub use layer_norm::LayerNorm;
+pub use le::Le;
+pub use log::Log;
+pub use log_softmax::LogSoftmax;
+pub use logical_and::LogicalAnd;
+pub use logical_not::LogicalNot;
+pub use logical_or::LogicalOr;
+pub use logical_xor::LogicalXor;
+pub use lt::Lt;
+pub use matmul::Matmul;
+pub use maximum::Maximum;
+pub use minimum::Minimum;
+pub use mul::Mul;
+pub use ne::Ne;
+pub use neg::Neg;
+pub use pow::Pow;
+pub use reciprocal::Reciprocal;
+pub use reduce_max::ReduceMax;
+pub use reduce_mean::ReduceMean;
+pub use reduce_min::ReduceMin;
+pub use reduce_sum::ReduceSum;
+pub use relayout::Relayout;
 pub use relu::Relu;
+pub use reshape::Reshape;
+pub use rms_norm::RmsNorm;
+pub use rsqrt::Rsqrt;
+pub use sigmoid::Sigmoid;
+pub use sign::Sign;
+pub use silu::Silu;
+pub use sin::Sin;
+pub use slice::Slice;
+pub use softmax::Softmax;
+pub use softplus::Softplus;
+pub use sqrt::Sqrt;
+pub use sub::Sub;
+pub use tanh::Tanh;
+pub use transpose::Transpose;
+pub use r#where::Where;
+
+/// Types of the results of one node.
+pub type ResultTypes = SmallVec<[TensorType; 1]>;
 
 /// How many operands an op takes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -31,6 +161,8 @@ pub enum OpClass {
     Pointwise,
     /// Combines elements along axes, which stay as size 1.
     Reduction,
+    /// Combines each element with those before it on an axis; the shape stays.
+    Scan,
     /// Moves or repeats elements, computes nothing.
     Movement,
     /// Moves elements to or from places that an operand names.
@@ -43,44 +175,27 @@ pub enum OpClass {
     Fused,
 }
 
-/// The value of one attribute.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Attr {
-    Int(i64),
-    Ints(SmallVec<[i64; 6]>),
-    /// Bits of an f32.
-    F32(u32),
-    /// Bits of an f64.
-    F64(u64),
-    Dtype(Dtype),
-    /// A word from a closed list that the op checks.
-    Word(String),
-    /// Little-endian elements of a constant.
-    Bytes(std::sync::Arc<[u8]>),
-}
-
-/// Named attributes in the order in which the op declares them.
-pub type Attrs = SmallVec<[(&'static str, Attr); 2]>;
-
 /// One op: its name, its types and its meaning.
-pub trait OpDef: Clone + PartialEq + Eq + std::hash::Hash + std::fmt::Debug + Sized {
+pub trait OpDef: Clone + std::cmp::Eq + std::hash::Hash + std::fmt::Debug + Sized {
     /// Name in the text form.
     const NAME: &'static str;
     const ARITY: Arity;
     const CLASS: OpClass;
+    /// Names and kinds of the attributes, in declaration order.
+    const ATTRS: &'static [(&'static str, AttrKind)] = &[];
 
     /// Result types for operands whose number agrees with [`OpDef::ARITY`].
     ///
     /// # Errors
     /// What clashes, with both types.
-    fn infer(&self, operands: &[TensorType]) -> Result<SmallVec<[TensorType; 1]>, TypeError>;
+    fn infer(&self, operands: &[TensorType]) -> Result<ResultTypes, TypeError>;
 
     /// The results in wide arithmetic: f64, i64 or bool lanes. The caller rounds to the result's
     /// element type.
     ///
     /// # Errors
     /// When an operand's value has no result, such as an index out of range.
-    fn eval(&self, operands: &[Value], results: &[TensorType]) -> Result<Vec<Value>, EvalError>;
+    fn eval(&self, operands: &[&Value], results: &[TensorType]) -> Result<Vec<Value>, EvalError>;
 
     /// The attributes, in declaration order.
     fn attrs(&self) -> Attrs {
@@ -89,6 +204,9 @@ pub trait OpDef: Clone + PartialEq + Eq + std::hash::Hash + std::fmt::Debug + Si
 
     /// The op with these attributes; `None` where one is missing, unknown or ill-typed.
     fn from_attrs(attrs: &[(&str, Attr)]) -> Option<Self>;
+
+    /// At least one small application with its checked results; every form of the op has one.
+    fn examples() -> Vec<Example>;
 }
 
 macro_rules! op_table {
@@ -120,7 +238,7 @@ macro_rules! op_table {
             ///
             /// # Errors
             /// What clashes, with both types.
-            pub fn infer(&self, operands: &[TensorType]) -> Result<SmallVec<[TensorType; 1]>, TypeError> {
+            pub fn infer(&self, operands: &[TensorType]) -> Result<ResultTypes, TypeError> {
                 check_arity(self.name(), self.arity(), operands.len())?;
                 match self { $(Op::$variant(op) => op.infer(operands)),* }
             }
@@ -129,13 +247,26 @@ macro_rules! op_table {
             ///
             /// # Errors
             /// When an operand's value has no result.
-            pub fn eval(&self, operands: &[Value], results: &[TensorType]) -> Result<Vec<Value>, EvalError> {
+            pub fn eval(&self, operands: &[&Value], results: &[TensorType]) -> Result<Vec<Value>, EvalError> {
                 match self { $(Op::$variant(op) => op.eval(operands, results)),* }
             }
 
             /// The attributes, in declaration order.
             pub fn attrs(&self) -> Attrs {
                 match self { $(Op::$variant(op) => op.attrs()),* }
+            }
+
+            /// Names and kinds of the attributes of the op of this name; `None` where there is none.
+            pub fn attr_kinds(name: &str) -> Option<&'static [(&'static str, AttrKind)]> {
+                $(if name == $variant::NAME { return Some($variant::ATTRS); })*
+                None
+            }
+
+            /// Examples of every op, in table order.
+            pub fn examples() -> Vec<Example> {
+                let mut examples = Vec::new();
+                $(examples.extend($variant::examples());)*
+                examples
             }
 
             /// The op of this name with these attributes; `None` where there is none.
@@ -150,8 +281,68 @@ macro_rules! op_table {
 }
 
 op_table! {
-    Add,
+    Neg,
+    Abs,
+    Exp,
+    Log,
+    Sqrt,
+    Rsqrt,
+    Reciprocal,
+    Sin,
+    Cos,
+    Tanh,
+    Sigmoid,
+    Erf,
     Relu,
+    Gelu,
+    GeluTanh,
+    Silu,
+    Sign,
+    Softplus,
+    LogicalNot,
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Pow,
+    Maximum,
+    Minimum,
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    LogicalAnd,
+    LogicalOr,
+    LogicalXor,
+    Where,
+    Cast,
+    ReduceSum,
+    ReduceMean,
+    ReduceMax,
+    ReduceMin,
+    Any,
+    All,
+    Cumsum,
+    Reshape,
+    Transpose,
+    Expand,
+    Slice,
+    Concat,
+    Relayout,
+    GatherRows,
+    Gather,
+    Index,
+    Full,
+    Iota,
+    Constant,
+    Matmul,
+    FusedMatmul,
+    Softmax,
+    LogSoftmax,
+    RmsNorm,
+    LayerNorm,
 }
 
 fn check_arity(name: &str, arity: Arity, n_operands: usize) -> Result<(), TypeError> {
