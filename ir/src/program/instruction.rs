@@ -256,6 +256,65 @@ impl InstructionKind {
         }
     }
 
+    /// Every operand on chip: outputs first, then inputs, vectors and a gather's indices. Sides of
+    /// a transfer are none of them.
+    pub fn views_mut(&mut self) -> SmallVec<[&mut TileView; 6]> {
+        let mut views = SmallVec::new();
+        match self {
+            InstructionKind::Activation { dst, data, scale, bias, reduce_result, reduce: _, function: _ } => {
+                views.push(dst);
+                views.extend(reduce_result);
+                views.push(data);
+                views.extend(scale.vector_mut());
+                views.extend(bias.vector_mut());
+            }
+            InstructionKind::TensorScalar { dst, data, operand0, second, op0: _, reverse0: _ } => {
+                views.extend([dst, data]);
+                views.extend(operand0.vector_mut());
+                views.extend(second.as_mut().and_then(|(_, operand, _)| operand.vector_mut()));
+            }
+            InstructionKind::TensorScalarReduce { dst, data, operand0, reduce_result, op0: _, reduce_op: _ } => {
+                views.extend([dst, reduce_result, data]);
+                views.extend(operand0.vector_mut());
+            }
+            InstructionKind::ScalarTensorTensor {
+                dst,
+                data,
+                operand0,
+                operand1,
+                op0: _,
+                reverse0: _,
+                op1: _,
+                reverse1: _,
+            } => {
+                views.extend([dst, data, operand1]);
+                views.extend(operand0.vector_mut());
+            }
+            InstructionKind::TensorTensor { dst, lhs, rhs, op: _ } => views.extend([dst, lhs, rhs]),
+            InstructionKind::TensorReduce { dst, data, op: _, n_reduced_dims: _, negate: _ }
+            | InstructionKind::Reciprocal { dst, data }
+            | InstructionKind::BnStats { dst, data }
+            | InstructionKind::BnAggr { dst, data }
+            | InstructionKind::Transpose { dst, data }
+            | InstructionKind::TensorCopy { dst, src: data } => views.extend([dst, data]),
+            InstructionKind::TensorTensorScan { dst, data0, data1, initial, op0: _, op1: _ } => {
+                views.extend([dst, data0, data1]);
+                views.extend(initial.vector_mut());
+            }
+            InstructionKind::TensorCopyPredicated { dst, src, predicate } => views.extend([dst, src, predicate]),
+            InstructionKind::Memset { dst, value: _ }
+            | InstructionKind::Iota { dst, steps: _, offset: _, channel_multiplier: _ } => views.push(dst),
+            InstructionKind::Matmul { dst, stationary, moving, accumulate: _ } => {
+                views.extend([dst, stationary, moving]);
+            }
+            InstructionKind::Dma { gather, dst: _, src: _, queue: _ } => {
+                views.extend(gather.as_mut().map(|gather| &mut gather.index));
+            }
+            InstructionKind::LoadTable { set: _ } | InstructionKind::Sync => {}
+        }
+        views
+    }
+
     /// Every memory access. An accumulating matmul and a predicated copy also read their dst.
     pub fn accesses(&self) -> Accesses<'_> {
         let mut found = Accesses::default();
@@ -336,6 +395,13 @@ impl InstructionKind {
 impl ScalarOperand {
     /// The view, where the operand is a vector.
     pub fn vector(&self) -> Option<&TileView> {
+        match self {
+            ScalarOperand::Immediate(_) => None,
+            ScalarOperand::Vector(view) => Some(view),
+        }
+    }
+
+    fn vector_mut(&mut self) -> Option<&mut TileView> {
         match self {
             ScalarOperand::Immediate(_) => None,
             ScalarOperand::Vector(view) => Some(view),

@@ -13,9 +13,11 @@ use crate::graph::Location;
 use crate::target::TargetName;
 use crate::types::{Dtype, Shape};
 
+mod absolute;
 mod instruction;
 pub mod rules;
 
+pub use absolute::{AbsoluteError, PSUM_TILE, SBUF_TILE, memory_tiles};
 pub use instruction::{
     Accesses, ActivationFunction, AluOp, DmaQueue, Gather, Instruction, InstructionKind, ReduceCommand, ScalarOperand,
     TableSet,

@@ -6,6 +6,22 @@
 //! here; [`exclusive_ports`] says which instructions must not overlap on the first chip generation.
 //!
 //! Rules that need an address are skipped for tiles that have none yet.
+//!
+//! # What a program may rely on for order
+//!
+//! 1. Compute instructions of one engine take effect in stream order: an engine needs no semaphore
+//!    against itself.
+//! 2. A transfer is triggered in stream order but is not part of its engine's pipeline. It needs a
+//!    wait for whatever it reads or overwrites, also for results of its own engine.
+//! 3. Nothing orders two transfers, not even on one queue, unless the second is triggered after a
+//!    wait for the completion of the first.
+//! 4. A transfer's update happens when all its data is in place; each DMA engine adds its 1 when it
+//!    is done, so that 15 of 16 say nothing.
+//! 5. A wait for `semaphore >= value` orders exactly those updates without which the value cannot
+//!    be reached, in any interleaving that the other waits allow. Two transfers in flight on one
+//!    semaphore are told apart only by waiting for both.
+//! 6. What a stream has waited for stays known to all its later instructions, and passes on with
+//!    their updates.
 
 use std::fmt;
 
