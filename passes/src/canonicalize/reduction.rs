@@ -1,0 +1,110 @@
+//! Reductions and scans.
+
+use ir::ops::{All, Any, ReduceMax, ReduceMean, ReduceMin, ReduceSum, Reshape};
+use ir::types::{Axes, TypeError};
+use ir::{Dtype, Op};
+
+use super::builder::{Builder, Results, RuleEntry, Term};
+use super::{casts, fold};
+use crate::Numerics::{Exact, Reassoc};
+
+/// Rules of reductions and scans, in order.
+pub(super) const RULES: &[RuleEntry] = &[
+    fold::FOLD,
+    casts::COMPUTE_IN_F32,
+    ("reduce-unit-axes", Exact, unit_axes),
+    ("reduce-reduce", Exact, reduce_reduce),
+    ("sum-sum", Reassoc, sum_sum),
+    ("reduce-below-reshape", Exact, below_reshape),
+];
+
+fn axes_of(op: &Op) -> Option<&Axes> {
+    match op {
+        Op::ReduceSum(ReduceSum { axes })
+        | Op::ReduceMean(ReduceMean { axes })
+        | Op::ReduceMax(ReduceMax { axes })
+        | Op::ReduceMin(ReduceMin { axes })
+        | Op::Any(Any { axes })
+        | Op::All(All { axes }) => Some(axes),
+        _ => None,
+    }
+}
+
+fn with_axes(op: &Op, axes: Axes) -> Option<Op> {
+    match op {
+        Op::ReduceSum(_) => Some(ReduceSum { axes }.into()),
+        Op::ReduceMean(_) => Some(ReduceMean { axes }.into()),
+        Op::ReduceMax(_) => Some(ReduceMax { axes }.into()),
+        Op::ReduceMin(_) => Some(ReduceMin { axes }.into()),
+        Op::Any(_) => Some(Any { axes }.into()),
+        Op::All(_) => Some(All { axes }.into()),
+        _ => None,
+    }
+}
+
+// sum(x, axes) == sum(x, those of more than one element), and the like; over none it is x
+fn unit_axes(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
+    let Some(axes) = axes_of(&term.op) else { return Ok(None) };
+    let shape = &builder.ty(term.operands[0]).shape;
+    let wide: Axes = axes.iter().copied().filter(|&axis| shape[axis] != 1).collect();
+    if wide.is_empty() {
+        return Ok(Some(Results::from_slice(&term.operands)));
+    }
+    if wide.len() == axes.len() {
+        return Ok(None);
+    }
+    let Some(op) = with_axes(&term.op, wide) else { return Ok(None) };
+    builder.rewritten(op, &term.operands, &term.locations)
+}
+
+/// The reduction over the axes of both this one and the one below, which is of the same kind.
+fn merged(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
+    let Some(inner_op) = builder.op_of(term.operands[0]) else { return Ok(None) };
+    let (Some(outer), Some(inner)) = (axes_of(&term.op), axes_of(inner_op)) else { return Ok(None) };
+    if inner_op.name() != term.op.name() {
+        return Ok(None);
+    }
+    let mut axes: Axes = outer.iter().chain(inner).copied().collect();
+    axes.sort_unstable();
+    axes.dedup();
+    let Some(op) = with_axes(&term.op, axes) else { return Ok(None) };
+    let (source, locations) = (builder.operands_of(term.operands[0]), builder.absorb(term, &term.operands));
+    builder.rewritten(op, &source, &locations)
+}
+
+// max(max(x, a), b) == max(x, a and b); also min, any, all
+fn reduce_reduce(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
+    match &term.op {
+        Op::ReduceMax(_) | Op::ReduceMin(_) | Op::Any(_) | Op::All(_) => merged(builder, term),
+        _ => Ok(None),
+    }
+}
+
+// sum(sum(x, a), b) == sum(x, a and b), and mean
+fn sum_sum(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
+    let has_order = builder.dtype(term.operands[0]) == Dtype::F32;
+    match &term.op {
+        Op::ReduceSum(_) | Op::ReduceMean(_) if has_order => merged(builder, term),
+        _ => Ok(None),
+    }
+}
+
+// sum(reshape(x), last) == reshape(sum(x, last)) if the rows stay rows
+fn below_reshape(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
+    let (Some(axes), Some(Op::Reshape(_))) = (axes_of(&term.op), builder.op_of(term.operands[0])) else {
+        return Ok(None);
+    };
+    let source = builder.operands_of(term.operands[0])[0];
+    let (from, to) = (builder.ty(source).shape.clone(), builder.ty(term.operands[0]).shape.clone());
+    if axes.as_slice() != [to.len() - 1] || from.last() != to.last() {
+        return Ok(None);
+    }
+    let Some(op) = with_axes(&term.op, Axes::from_elem(from.len() - 1, 1)) else { return Ok(None) };
+    let locations = builder.absorb(term, &term.operands);
+    let result = builder.value(op, &[source], &locations)?;
+    let mut shape = to;
+    if let Some(last) = shape.last_mut() {
+        *last = 1;
+    }
+    builder.rewritten(Reshape { shape }, &[result], &locations)
+}
