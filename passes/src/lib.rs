@@ -10,3 +10,6 @@ pub mod numerics;
 
 pub use manager::{Phase, Statistics};
 pub use numerics::Numerics;
+
+#[cfg(test)]
+mod testing;

@@ -51,7 +51,9 @@ impl FromStr for Numerics {
     fn from_str(text: &str) -> Result<Self, TypeError> {
         let found = Numerics::ALL.into_iter().find(|class| class.name() == text);
         found.ok_or_else(|| {
-            TypeError::new(format!("no numerics class is named `{text}`; there are exact, reassoc, contract and approx"))
+            TypeError::new(format!(
+                "no numerics class is named `{text}`; there are exact, reassoc, contract and approx"
+            ))
         })
     }
 }

@@ -96,9 +96,17 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     /// The op's reason for not accepting the operands.
-    pub fn emit(&mut self, op: impl Into<Op>, operands: &[ValueId], locations: &[LocationId]) -> Result<Results, TypeError> {
-        let term =
-            Term { op: op.into(), operands: SmallVec::from_slice(operands), locations: Locations::from_slice(locations) };
+    pub fn emit(
+        &mut self,
+        op: impl Into<Op>,
+        operands: &[ValueId],
+        locations: &[LocationId],
+    ) -> Result<Results, TypeError> {
+        let term = Term {
+            op: op.into(),
+            operands: SmallVec::from_slice(operands),
+            locations: Locations::from_slice(locations),
+        };
         for &(name, class, rule) in (self.families)(&term.op) {
             if !self.numerics.allows(class) {
                 continue;
@@ -118,7 +126,12 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     /// As [`Builder::emit`].
-    pub fn value(&mut self, op: impl Into<Op>, operands: &[ValueId], locations: &[LocationId]) -> Result<ValueId, TypeError> {
+    pub fn value(
+        &mut self,
+        op: impl Into<Op>,
+        operands: &[ValueId],
+        locations: &[LocationId],
+    ) -> Result<ValueId, TypeError> {
         Ok(self.emit(op, operands, locations)?[0])
     }
 

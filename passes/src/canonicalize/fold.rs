@@ -47,7 +47,10 @@ impl Constant {
             return Some(Constant::Uniform(Rc::new(evaluate(&scalar, &[])?)));
         }
         let ty = op.infer(&[]).ok()?.pop()?;
-        (ty.size_bytes() <= MAX_FOLDED_BYTES).then(|| evaluate(op, &[])).flatten().map(|value| Constant::Dense(Rc::new(value)))
+        (ty.size_bytes() <= MAX_FOLDED_BYTES)
+            .then(|| evaluate(op, &[]))
+            .flatten()
+            .map(|value| Constant::Dense(Rc::new(value)))
     }
 
     /// The number that every float or integer element is.
@@ -148,11 +151,7 @@ fn constant(
         return builder.rewritten(iota, &[], &term.locations);
     }
     let data = value.to_bytes(ty.dtype).map_err(|error| TypeError::new(error.message))?;
-    builder.rewritten(
-        ConstantOp { dtype: ty.dtype, shape: ty.shape.clone(), data: data.into() },
-        &[],
-        &term.locations,
-    )
+    builder.rewritten(ConstantOp { dtype: ty.dtype, shape: ty.shape.clone(), data: data.into() }, &[], &term.locations)
 }
 
 /// A tensor of equal elements.

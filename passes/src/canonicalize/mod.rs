@@ -19,7 +19,8 @@ use ir::types::TypeError;
 use ir::{Graph, Op, ValueId};
 use smallvec::SmallVec;
 
-pub(crate) use builder::{Builder, Locations, Results, Rule, Term, merge_locations};
+pub(crate) use builder::Builder;
+use builder::RuleEntry;
 
 use crate::manager::{FnPass, Fuel, Pass, PassContext, PassError, Phase, Statistics};
 use crate::numerics::Numerics;
@@ -77,7 +78,8 @@ pub fn pass(numerics: Numerics) -> impl Pass<Graph> {
 
 fn one_round(graph: &Graph, numerics: Numerics, context: &mut PassContext) -> Result<(Graph, u64), PassError> {
     let PassContext { fuel, statistics } = context;
-    rebuild(graph, numerics, fuel, statistics).map_err(|error| PassError::Internal { pass: NAME, message: error.message })
+    rebuild(graph, numerics, fuel, statistics)
+        .map_err(|error| PassError::Internal { pass: NAME, message: error.message })
 }
 
 /// The graph with every node emitted anew, and the number of rewrites.
@@ -115,10 +117,10 @@ pub(crate) fn rebuild(
 }
 
 /// The rules that may apply to an op, in the order in which they are tried.
-pub(crate) fn families(op: &Op) -> &'static [(&'static str, Rule)] {
+pub(crate) fn families(op: &Op) -> &'static [RuleEntry] {
     match op.class() {
         OpClass::Pointwise => pointwise::RULES,
-        OpClass::Reduction => reduction::RULES,
+        OpClass::Reduction | OpClass::Scan => reduction::RULES,
         OpClass::Movement => movement::RULES,
         OpClass::Contraction => contraction::RULES,
         OpClass::Indexing => fold::RULES,

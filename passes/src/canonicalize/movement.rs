@@ -233,10 +233,7 @@ fn concat_slices(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Result
 }
 
 // softmax(reshape(x)) == reshape(softmax(x)) if the rows stay rows, and the like for the norms
-pub(super) fn sink_row_op_below_reshape(
-    builder: &mut Builder<'_>,
-    term: &Term,
-) -> Result<Option<Results>, TypeError> {
+pub(super) fn sink_row_op_below_reshape(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
     let Some(Op::Reshape(_)) = builder.op_of(term.operands[0]) else { return Ok(None) };
     let source = builder.operands_of(term.operands[0])[0];
     let to = builder.ty(term.operands[0]).shape.clone();

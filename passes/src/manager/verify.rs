@@ -11,7 +11,7 @@ use super::Phase;
 
 /// Everything that keeps the graph from being in the phase.
 pub(super) fn graph_faults(graph: &Graph, phase: Phase) -> Vec<String> {
-    let mut faults = ir::verify::graph(graph);
+    let mut faults = base_faults(graph);
     if phase >= Phase::Canonical {
         faults.extend(canonical_faults(graph));
     }
@@ -43,6 +43,28 @@ fn canonical_faults(graph: &Graph) -> Vec<String> {
         let is_view = matches!(node.op, Op::Reshape(_) | Op::Expand(_) | Op::Cast(_));
         if is_view && *types[0] == *graph.ty(node.results[0]) {
             faults.push(format!("node {} (`{name}`) does nothing", id.index()));
+        }
+    }
+    faults
+}
+
+/// Types agree with what each op infers, and operands are defined before they are used.
+fn base_faults(graph: &Graph) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (id, node) in graph.nodes() {
+        let name = node.op.name();
+        let types: SmallVec<[TensorType; 4]> = node.operands.iter().map(|&operand| graph.ty(operand).clone()).collect();
+        let declared: SmallVec<[TensorType; 1]> = node.results.iter().map(|&result| graph.ty(result).clone()).collect();
+        match node.op.infer(&types) {
+            Err(error) => faults.push(format!("node {} (`{name}`): {error}", id.index())),
+            Ok(inferred) if inferred != declared => {
+                faults.push(format!("node {} (`{name}`) has results {declared:?}, not {inferred:?}", id.index()));
+            }
+            Ok(_) => {}
+        }
+        let is_late = |operand: &ir::ValueId| graph.producer(*operand).is_some_and(|(producer, _)| producer >= id);
+        if let Some(operand) = node.operands.iter().find(|operand| is_late(operand)) {
+            faults.push(format!("node {} (`{name}`) reads value {} before it is defined", id.index(), operand.index()));
         }
     }
     faults

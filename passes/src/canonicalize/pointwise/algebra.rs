@@ -120,7 +120,8 @@ pub(super) fn signs(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Res
 pub(super) fn neg_sub(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
     let Op::Neg(_) = &term.op else { return Ok(None) };
     let difference = term.operands[0];
-    let (Some(Op::Sub(_)), &[lhs, rhs]) = (builder.op_of(difference), builder.operands_of(difference).as_slice()) else {
+    let (Some(Op::Sub(_)), &[lhs, rhs]) = (builder.op_of(difference), builder.operands_of(difference).as_slice())
+    else {
         return Ok(None);
     };
     let locations = builder.absorb(term, &[difference]);

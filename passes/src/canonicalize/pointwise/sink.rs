@@ -21,7 +21,7 @@ pub(super) fn below_reshape(builder: &mut Builder<'_>, term: &Term) -> Result<Op
             let shapes = (builder.ty(source).shape.clone(), builder.ty(*operand).shape.clone());
             moved = Some(match moved {
                 None => shapes,
-                Some(before) => match joined(before, shapes) {
+                Some(before) => match joined(&before, &shapes) {
                     Some(joined) => joined,
                     None => return Ok(None),
                 },
@@ -30,9 +30,11 @@ pub(super) fn below_reshape(builder: &mut Builder<'_>, term: &Term) -> Result<Op
         }
     }
     let Some((from, to)) = moved else { return Ok(None) };
-    let fits = term.operands.iter().zip(&operands).all(|(&before, &after)| {
-        before != after || fits_both(&builder.ty(before).shape, &from, &to)
-    });
+    let fits = term
+        .operands
+        .iter()
+        .zip(&operands)
+        .all(|(&before, &after)| before != after || fits_both(&builder.ty(before).shape, &from, &to));
     if !fits {
         return Ok(None);
     }
@@ -43,9 +45,9 @@ pub(super) fn below_reshape(builder: &mut Builder<'_>, term: &Term) -> Result<Op
 
 /// The shapes before and after that two reshapes have in common once their values are broadcast
 /// against each other: they may differ in the last dimension, which both reshapes keep.
-fn joined(lhs: (Shape, Shape), rhs: (Shape, Shape)) -> Option<(Shape, Shape)> {
+fn joined(lhs: &(Shape, Shape), rhs: &(Shape, Shape)) -> Option<(Shape, Shape)> {
     if lhs == rhs {
-        return Some(lhs);
+        return Some(lhs.clone());
     }
     let (lhs_from, lhs_lead_from) = lhs.0.split_last()?;
     let (lhs_to, lhs_lead_to) = lhs.1.split_last()?;
@@ -54,7 +56,8 @@ fn joined(lhs: (Shape, Shape), rhs: (Shape, Shape)) -> Option<(Shape, Shape)> {
     let keeps_last = lhs_from == lhs_to && rhs_from == rhs_to;
     let same_lead = lhs_lead_from == rhs_lead_from && lhs_lead_to == rhs_lead_to;
     let broadcasts = *lhs_from == 1 || *rhs_from == 1;
-    (keeps_last && same_lead && broadcasts).then(|| if *lhs_from == 1 { rhs } else { lhs })
+    let lhs_is_narrow = *lhs_from == 1;
+    (keeps_last && same_lead && broadcasts).then_some(if lhs_is_narrow { rhs.clone() } else { lhs.clone() })
 }
 
 /// True for a scalar, or a vector along a last axis that both shapes have.
