@@ -28,11 +28,6 @@ impl Sketch {
         self.graph.push_value_of(op, operands, &[location]).expect("the sketch is well typed")
     }
 
-    pub fn results(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> Vec<ValueId> {
-        let node = self.graph.push(op.into(), operands, &[]).expect("the sketch is well typed");
-        self.graph.node(node).results.to_vec()
-    }
-
     pub fn number(&mut self, value: f64, dtype: Dtype) -> ValueId {
         self.op(Full::scalar(value, dtype), &[])
     }

@@ -169,10 +169,10 @@ impl<'a> Builder<'a> {
     fn keys_of(&self, op: &Op, operands: &[ValueId], index: usize, ty: &TensorType) -> [u64; KEY_DEPTH] {
         let own = stable_hash(&(op, index, ty));
         let mut keys = [own; KEY_DEPTH];
-        for depth in 1..KEY_DEPTH {
+        for (above, key) in keys[1..].iter_mut().enumerate() {
             let below: SmallVec<[u64; 4]> =
-                operands.iter().map(|operand| self.facts[operand.index()].keys[depth - 1]).collect();
-            keys[depth] = stable_hash(&(own, below));
+                operands.iter().map(|operand| self.facts[operand.index()].keys[above]).collect();
+            *key = stable_hash(&(own, below));
         }
         keys
     }
