@@ -52,8 +52,7 @@ pub struct Map {
 impl Map {
     /// A tensor in HBM with these steps in elements.
     pub fn hbm(tensor: HbmId, dtype: Dtype, shape: &[usize], strides: &[i64]) -> Map {
-        let axes =
-            shape.iter().zip(strides).map(|(&count, &step)| Axis { count, partition_step: 0, step }).collect();
+        let axes = shape.iter().zip(strides).map(|(&count, &step)| Axis { count, partition_step: 0, step }).collect();
         let start = SmallVec::from_elem(0, shape.len());
         let piece = Piece { start, base: Base::Hbm(tensor), partition: 0, offset: 0, axes };
         Map { shape: Shape::from_slice(shape), dtype, pieces: vec![piece] }
@@ -236,8 +235,7 @@ impl Piece {
         };
         let mut dims: SmallVec<[DmaDim; 4]> = SmallVec::new();
         for axis in self.axes.iter().filter(|axis| axis.count != 1) {
-            let dim =
-                DmaDim { partition_step: axis.partition_step as i16, step: axis.step, count: axis.count as u32 };
+            let dim = DmaDim { partition_step: axis.partition_step as i16, step: axis.step, count: axis.count as u32 };
             match dims.last_mut() {
                 Some(outer) if merges(outer, &dim) => {
                     *outer = DmaDim { count: outer.count * dim.count, ..dim };
@@ -378,7 +376,11 @@ fn split_axis(
     let strides = packed_strides(new);
     for ((&count, &stride), &at) in box_extents.iter().zip(&strides).zip(box_start) {
         start.push(at);
-        axes.push(Axis { count, partition_step: merged.partition_step * stride as i64, step: merged.step * stride as i64 });
+        axes.push(Axis {
+            count,
+            partition_step: merged.partition_step * stride as i64,
+            step: merged.step * stride as i64,
+        });
     }
     Some(())
 }
@@ -477,7 +479,8 @@ mod tests {
 
     #[test]
     fn tiles_split_rows_by_128_across_dimensions() {
-        let map = Map::tiles(&[2, 100, 3], Layout { n_outer: 0, n_partition: 2 }, 1, Dtype::F32, &[TileId(0), TileId(1)]);
+        let map =
+            Map::tiles(&[2, 100, 3], Layout { n_outer: 0, n_partition: 2 }, 1, Dtype::F32, &[TileId(0), TileId(1)]);
         let places = places(&map);
         assert_eq!(places[0], (0, 0, 0));
         assert_eq!(places[127 * 3 + 2], (0, 127, 2));
