@@ -1,1 +1,3 @@
-//! Importers, pipeline, options, reports and the command neffuse
+//! Importers, pipeline, options, reports and the command `neffuse`.
+
+pub mod import;
