@@ -287,7 +287,10 @@ mod tests {
         assert_eq!(parse_argument(&json!(2)), Ok(Argument::Int(2)));
         assert_eq!(parse_argument(&json!(2.0)), Ok(Argument::Float(2.0)));
         assert_eq!(parse_argument(&json!({"float": "-inf"})), Ok(Argument::Float(f64::NEG_INFINITY)));
-        assert_eq!(parse_argument(&json!([{"ref": 3}, null])), Ok(Argument::List(vec![Argument::Reference(3), Argument::Nothing])));
+        assert_eq!(
+            parse_argument(&json!([{"ref": 3}, null])),
+            Ok(Argument::List(vec![Argument::Reference(3), Argument::Nothing]))
+        );
         assert_eq!(parse_argument(&json!({"slice": [null, 2, null]})), Ok(Argument::Opaque("a Python slice")));
     }
 

@@ -69,7 +69,11 @@ pub fn import(document: &Document) -> Result<Graph, ImportError> {
     for (position, output) in document.outputs.iter().enumerate() {
         importer.output(output).map_err(|reason| malformed(format!("output {position}: {reason}")))?;
     }
-    if importer.unsupported.is_empty() { Ok(importer.graph) } else { Err(ImportError::Unsupported(importer.unsupported)) }
+    if importer.unsupported.is_empty() {
+        Ok(importer.graph)
+    } else {
+        Err(ImportError::Unsupported(importer.unsupported))
+    }
 }
 
 fn malformed(reason: String) -> ImportError {
@@ -199,12 +203,7 @@ impl Importer<'_> {
     }
 
     /// A tensor that the document stores.
-    fn constant(
-        &mut self,
-        node: &str,
-        positional: &[Argument],
-        location: LocationId,
-    ) -> Result<Binding, Refusal> {
+    fn constant(&mut self, node: &str, positional: &[Argument], location: LocationId) -> Result<Binding, Refusal> {
         let name = match positional {
             [] => node,
             [Argument::Text(name)] => name,

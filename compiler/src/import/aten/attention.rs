@@ -4,9 +4,7 @@
 //! decomposition spells it. Only a mask that the graph is given can make such rows: a causal mask
 //! leaves every row its first column.
 
-use ir::ops::{
-    Add, Any, Eq, Exp, Iota, Le, Log, LogicalNot, Matmul, Mul, ReduceMax, ReduceSum, Softmax, Sub, Where,
-};
+use ir::ops::{Add, Any, Eq, Exp, Iota, Le, Log, LogicalNot, Matmul, Mul, ReduceMax, ReduceSum, Softmax, Sub, Where};
 use ir::types::{Axes, Shape};
 use ir::{Dtype, ValueId};
 

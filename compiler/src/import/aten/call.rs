@@ -102,12 +102,12 @@ impl Number {
 
 /// A node being imported.
 pub struct Call<'a> {
-    pub(super) graph: &'a mut Graph,
-    pub(super) location: LocationId,
-    pub(super) arguments: BTreeMap<&'static str, &'a Argument>,
-    pub(super) bindings: &'a BTreeMap<u64, Binding>,
+    pub(in crate::import) graph: &'a mut Graph,
+    pub(in crate::import) location: LocationId,
+    pub(in crate::import) arguments: BTreeMap<&'static str, &'a Argument>,
+    pub(in crate::import) bindings: &'a BTreeMap<u64, Binding>,
     /// Positions of the results that some node or output takes.
-    pub(super) used_results: &'a BTreeSet<usize>,
+    pub(in crate::import) used_results: &'a BTreeSet<usize>,
 }
 
 impl Call<'_> {
@@ -320,11 +320,7 @@ impl Call<'_> {
     }
 
     /// Adds a node and returns its results.
-    pub fn apply_many(
-        &mut self,
-        op: impl Into<Op>,
-        operands: &[ValueId],
-    ) -> Result<SmallVec<[ValueId; 1]>, Refusal> {
+    pub fn apply_many(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> Result<SmallVec<[ValueId; 1]>, Refusal> {
         let op = op.into();
         let node = self.graph.push(op, operands, &[self.location])?;
         let results = self.graph.node(node).results.clone();
@@ -394,7 +390,9 @@ impl Call<'_> {
         let axis = if dim < 0 { dim.saturating_add(n_axes) } else { dim };
         match usize::try_from(axis) {
             Ok(axis) if (axis as i64) < n_axes => Ok(axis),
-            Ok(_) | Err(_) => Err(Refusal::Malformed(format!("there is no dimension {dim} in a tensor of rank {rank}"))),
+            Ok(_) | Err(_) => {
+                Err(Refusal::Malformed(format!("there is no dimension {dim} in a tensor of rank {rank}")))
+            }
         }
     }
 

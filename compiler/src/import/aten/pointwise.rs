@@ -4,8 +4,8 @@
 //! in f32 and rounds the result, and so do the ops that are emitted here.
 
 use ir::ops::{
-    Add, Div, Gelu, GeluTanh, LogicalAnd, LogicalNot, LogicalOr, Maximum, Minimum, Mul, Pow, Reciprocal, Relu,
-    Rsqrt, Sigmoid, Sign, Softplus, Sqrt, Sub, Tanh, Where,
+    Add, Div, Gelu, GeluTanh, LogicalAnd, LogicalNot, LogicalOr, Maximum, Minimum, Mul, Pow, Reciprocal, Relu, Rsqrt,
+    Sigmoid, Sign, Softplus, Sqrt, Sub, Tanh, Where,
 };
 use ir::{Dtype, Op, ValueId};
 
@@ -180,8 +180,7 @@ fn arithmetic(call: &mut Call<'_>, op: Op, lhs: Operand, rhs: Operand, dtype: Dt
         let operands = [materialized(call, lhs, dtype)?, materialized(call, rhs, dtype)?];
         return call.apply(op, &operands).map(Built::One);
     }
-    let as_given =
-        |operand: Operand| matches!(operand, Operand::Tensor(value) if call.dtype(value) == dtype);
+    let as_given = |operand: Operand| matches!(operand, Operand::Tensor(value) if call.dtype(value) == dtype);
     let compute = if as_given(lhs) && as_given(rhs) { dtype } else { wide_dtype(dtype) };
     let operands = [materialized(call, lhs, compute)?, materialized(call, rhs, compute)?];
     let result = call.apply(op, &operands)?;
@@ -289,12 +288,7 @@ pub fn power_of_tensor(call: &mut Call<'_>) -> Outcome {
 }
 
 /// The powers that are cheaper and more exact in other ops.
-fn special_power(
-    call: &mut Call<'_>,
-    base: ValueId,
-    power: f64,
-    compute: Dtype,
-) -> Result<Option<ValueId>, Refusal> {
+fn special_power(call: &mut Call<'_>, base: ValueId, power: f64, compute: Dtype) -> Result<Option<ValueId>, Refusal> {
     let float = compute.is_float();
     if power == 0.0 {
         let shape = call.shape(base);

@@ -2,9 +2,7 @@
 //!
 //! Reductions of the IR keep their axes as size 1; where PyTorch drops them, a reshape follows.
 
-use ir::ops::{
-    All, Any, Cumsum, Div, Mul, ReduceMax, ReduceMean, ReduceMin, ReduceSum, Sqrt, Sub,
-};
+use ir::ops::{All, Any, Cumsum, Div, Mul, ReduceMax, ReduceMean, ReduceMin, ReduceSum, Sqrt, Sub};
 use ir::types::{Axes, Shape};
 use ir::{Dtype, Op, ValueId};
 
@@ -217,4 +215,3 @@ pub fn safe_softmax(call: &mut Call<'_>) -> Outcome {
     }
     super::attention::safe_softmax_rows(call, operand).map(Built::One)
 }
-
