@@ -380,7 +380,7 @@ fn caller_strides(recorded: &Recorded) -> Result<Option<SmallVec<[i64; 6]>>, Str
     let extent = shape.iter().zip(&strides).try_fold(0usize, |extent, (&dim, &stride)| {
         dim.saturating_sub(1).checked_mul(stride).and_then(|way| way.checked_add(extent))
     });
-    if !extent.is_some_and(|extent| extent < MAX_ELEMENTS) {
+    if extent.is_none_or(|extent| extent >= MAX_ELEMENTS) {
         return Err(format!("strides {strides:?} reach further than {MAX_ELEMENTS} elements"));
     }
     // The stride of a dimension of size 1 is never stepped.
