@@ -4,7 +4,7 @@
 //! * [`members`]: the documented JSON members and `.npy` constants as types.
 //! * [`info`]: what an inspector says about any NEFF, as a report and as text.
 //! * [`unpack`]: the members of a NEFF as files in a folder.
-//! * [`kernel_object`]: the ELF relocatable object of one kernel.
+//! * [`isa`]: the open instruction encoding.
 //!
 //! `docs/neff.md` describes the files byte by byte. Every reader here takes bytes that anyone may have made:
 //! it never panics, reads no more than [`container::Limits`] allows, and says where and why it stopped.
@@ -12,6 +12,7 @@
 pub mod container;
 mod error;
 pub mod info;
+pub mod isa;
 pub mod members;
 pub mod unpack;
 
