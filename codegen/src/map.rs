@@ -67,41 +67,12 @@ impl Map {
     /// A tensor in SBUF tiles: `tiles[block * n_segments + segment]` holds rows 128 * block and on of
     /// outer indices `outer_per_tile * segment` and on.
     pub fn tiles(shape: &[usize], layout: Layout, outer_per_tile: usize, dtype: Dtype, tiles: &[TileId]) -> Map {
-        let (n_outer, n_rows, n_free) = layout.extents(shape);
-        let n_segments = n_outer.div_ceil(outer_per_tile).max(1);
-        let split = usize::from(layout.n_outer);
-        let rows_end = split + usize::from(layout.n_partition);
-        let free_strides = packed_strides(&shape[rows_end..]);
-        let mut pieces = Vec::new();
-        for (position, &tile) in tiles.iter().enumerate() {
-            let (block, segment) = (position / n_segments, position % n_segments);
-            let rows = block * N_PARTITIONS..n_rows.min((block + 1) * N_PARTITIONS);
-            let outer = segment * outer_per_tile..n_outer.min((segment + 1) * outer_per_tile);
-            for (outer_start, outer_extents) in boxes(&shape[..split], outer.clone()) {
-                for (row_start, row_extents) in boxes(&shape[split..rows_end], rows.clone()) {
-                    let outer_strides = packed_strides(&shape[..split]);
-                    let row_strides = packed_strides(&shape[split..rows_end]);
-                    let first_outer = flat(&outer_start, &outer_strides) - outer.start;
-                    let first_row = flat(&row_start, &row_strides) - rows.start;
-                    let mut axes: SmallVec<[Axis; 6]> = SmallVec::new();
-                    for (&count, &stride) in outer_extents.iter().zip(&outer_strides) {
-                        axes.push(Axis { count, partition_step: 0, step: (stride * n_free) as i64 });
-                    }
-                    for (&count, &stride) in row_extents.iter().zip(&row_strides) {
-                        axes.push(Axis { count, partition_step: stride as i64, step: 0 });
-                    }
-                    for (&count, &stride) in shape[rows_end..].iter().zip(&free_strides) {
-                        axes.push(Axis { count, partition_step: 0, step: stride as i64 });
-                    }
-                    let mut start = outer_start.clone();
-                    start.extend(row_start);
-                    start.resize(shape.len(), 0);
-                    let offset = (first_outer * n_free) as i64;
-                    pieces.push(Piece { start, base: Base::Tile(tile), partition: first_row as i64, offset, axes });
-                }
-            }
-        }
-        Map { shape: Shape::from_slice(shape), dtype, pieces }
+        let grid = Grid::new(shape, layout, outer_per_tile);
+        let pieces = tiles.iter().enumerate().flat_map(|(position, &tile)| {
+            let (block, segment) = (position / grid.n_segments(), position % grid.n_segments());
+            tile_pieces(shape, &grid, block, segment, tile)
+        });
+        Map { shape: Shape::from_slice(shape), dtype, pieces: pieces.collect() }
     }
 
     /// The map after permuting dimensions: new dimension i is old dimension `perm[i]`.
@@ -245,6 +216,77 @@ impl Piece {
         }
         DmaAccess { place, offset: self.offset as u64, dims, dtype }
     }
+}
+
+/// How a tensor is cut into tiles: blocks of 128 rows by segments of outer indices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grid {
+    pub layout: Layout,
+    pub n_outer: usize,
+    pub n_rows: usize,
+    pub n_free: usize,
+    pub outer_per_tile: usize,
+}
+
+impl Grid {
+    /// The grid of a shape under a layout.
+    pub fn new(shape: &[usize], layout: Layout, outer_per_tile: usize) -> Grid {
+        let (n_outer, n_rows, n_free) = layout.extents(shape);
+        Grid { layout, n_outer, n_rows, n_free, outer_per_tile: outer_per_tile.clamp(1, n_outer.max(1)) }
+    }
+
+    /// Tiles along the rows.
+    pub fn n_blocks(&self) -> usize {
+        self.n_rows.div_ceil(N_PARTITIONS)
+    }
+
+    /// Tiles along the outer indices.
+    pub fn n_segments(&self) -> usize {
+        self.n_outer.div_ceil(self.outer_per_tile)
+    }
+
+    /// Rows of a block.
+    pub fn rows(&self, block: usize) -> std::ops::Range<usize> {
+        block * N_PARTITIONS..self.n_rows.min((block + 1) * N_PARTITIONS)
+    }
+
+    /// Outer indices of a segment.
+    pub fn outer(&self, segment: usize) -> std::ops::Range<usize> {
+        segment * self.outer_per_tile..self.n_outer.min((segment + 1) * self.outer_per_tile)
+    }
+}
+
+/// The boxes of a tensor that one tile of its grid holds.
+pub fn tile_pieces(shape: &[usize], grid: &Grid, block: usize, segment: usize, tile: TileId) -> Vec<Piece> {
+    let split = usize::from(grid.layout.n_outer);
+    let rows_end = split + usize::from(grid.layout.n_partition);
+    let free_strides = packed_strides(&shape[rows_end..]);
+    let outer_strides = packed_strides(&shape[..split]);
+    let row_strides = packed_strides(&shape[split..rows_end]);
+    let (rows, outer) = (grid.rows(block), grid.outer(segment));
+    let axis = |count, partition_step: usize, step: usize| Axis {
+        count,
+        partition_step: partition_step as i64,
+        step: step as i64,
+    };
+    let mut pieces = Vec::new();
+    for (outer_start, outer_extents) in boxes(&shape[..split], outer.clone()) {
+        for (row_start, row_extents) in boxes(&shape[split..rows_end], rows.clone()) {
+            let first_outer = flat(&outer_start, &outer_strides) - outer.start;
+            let first_row = flat(&row_start, &row_strides) - rows.start;
+            let mut axes: SmallVec<[Axis; 6]> = SmallVec::new();
+            let outer_axes = outer_extents.iter().zip(&outer_strides);
+            axes.extend(outer_axes.map(|(&count, &stride)| axis(count, 0, stride * grid.n_free)));
+            axes.extend(row_extents.iter().zip(&row_strides).map(|(&count, &stride)| axis(count, stride, 0)));
+            axes.extend(shape[rows_end..].iter().zip(&free_strides).map(|(&count, &stride)| axis(count, 0, stride)));
+            let mut start = outer_start.clone();
+            start.extend(row_start);
+            start.resize(shape.len(), 0);
+            let offset = (first_outer * grid.n_free) as i64;
+            pieces.push(Piece { start, base: Base::Tile(tile), partition: first_row as i64, offset, axes });
+        }
+    }
+    pieces
 }
 
 fn merges(outer: &DmaDim, inner: &DmaDim) -> bool {

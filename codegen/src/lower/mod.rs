@@ -1,0 +1,409 @@
+//! Graph to program: each placed node becomes tile operations over virtual tiles, with loads of
+//! graph inputs and constants and stores of graph outputs and nothing else in HBM.
+//!
+//! Runs of row-wise nodes over the same rows are emitted tile by tile, so that their intermediates
+//! die early ([`rowwise`]). Movement ops only rewrite maps. Contractions and gathers have files of
+//! their own. Scheduling, addresses and semaphores come later, in `passes`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ir::graph::{LocationId, NodeId, ValueDef};
+use ir::ops::OpClass;
+use ir::program::{Engine, HbmKind, InstructionKind, TileId};
+use ir::target::{Target, TargetName};
+use ir::types::packed_strides;
+use ir::{Dtype, Graph, Node, Op, Program, ValueId};
+use smallvec::SmallVec;
+
+use crate::map::{Map, Piece};
+use crate::place::{Unsupported, layout_with_extents};
+pub use chunked::expand_long_rows;
+use rowwise::Group;
+use storage::{FilledTiles, Storage, TileSet, high_words, stored_dtype};
+
+mod chunked;
+mod contraction;
+mod functions;
+mod indexing;
+mod normalize;
+mod pointwise;
+mod reduce;
+mod rowwise;
+mod storage;
+
+/// Stands for a tile that its group has not emitted yet.
+const NOT_YET: TileId = TileId(u32::MAX);
+
+/// What lowering did, for the statistics line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LowerStats {
+    pub n_instructions: usize,
+    pub n_tiles: usize,
+    /// DMAs inside SBUF: layouts that producers and consumers did not agree on.
+    pub n_moves: usize,
+    pub n_transposes: usize,
+}
+
+/// Lowers a placed graph.
+///
+/// # Errors
+/// Nodes whose shapes have no lowering, with the reason.
+pub fn lower(graph: &Graph, target: TargetName) -> Result<(Program, LowerStats), Vec<Unsupported>> {
+    let mut lowerer = Lowerer::new(graph, target);
+    lowerer.declare_inputs();
+    lowerer.alias_widening_casts();
+    for (id, node) in graph.nodes() {
+        lowerer.node(id, node)?;
+    }
+    lowerer.flush()?;
+    lowerer.store_outputs();
+    let stats = lowerer.stats();
+    Ok((lowerer.program, stats))
+}
+
+/// Value, element type, (batches, rows, columns) as stored, batch, block of columns, first row.
+type TransposeKey = (ValueId, Dtype, (usize, usize, usize), usize, usize, usize);
+
+struct Lowerer<'g> {
+    graph: &'g Graph,
+    target: &'static Target,
+    program: Program,
+    uses: Vec<u32>,
+    /// By value: the value whose storage it shares.
+    alias: Vec<Option<ValueId>>,
+    /// By value; `None` before its node is lowered.
+    storage: Vec<Option<Storage>>,
+    filled: FilledTiles,
+    splats: BTreeMap<(u64, Dtype), TileId>,
+    /// Tiles copied to another element type.
+    converted: BTreeMap<(TileId, Dtype), TileId>,
+    /// Contraction operands with their columns on partitions.
+    transposes: BTreeMap<TransposeKey, TileId>,
+    /// Outputs that were stored while they were computed.
+    stored_outputs: BTreeMap<usize, ValueId>,
+    group: Option<Group>,
+    current_locations: SmallVec<[LocationId; 2]>,
+}
+
+impl<'g> Lowerer<'g> {
+    fn new(graph: &'g Graph, target: TargetName) -> Self {
+        let mut program = Program::new(graph.name.clone(), target);
+        program.locations = graph.locations.clone();
+        Lowerer {
+            graph,
+            target: target.target(),
+            program,
+            uses: graph.use_counts(),
+            alias: vec![None; graph.n_values()],
+            storage: vec![None; graph.n_values()],
+            filled: FilledTiles::new(),
+            splats: BTreeMap::new(),
+            converted: BTreeMap::new(),
+            transposes: BTreeMap::new(),
+            stored_outputs: BTreeMap::new(),
+            group: None,
+            current_locations: SmallVec::new(),
+        }
+    }
+
+    fn declare_inputs(&mut self) {
+        for (position, input) in self.graph.inputs.iter().enumerate() {
+            let ty = self.graph.ty(input.value);
+            let strides = strides_or_packed(input.strides.as_deref(), &ty.shape);
+            let size = buffer_bytes(&ty.shape, &strides, ty.dtype);
+            let kind = HbmKind::Input(position as u32);
+            let tensor = self.new_tensor(input.name.clone(), kind, ty.dtype, &ty.shape, size);
+            let map = Map::hbm(tensor, ty.dtype, &ty.shape, &strides);
+            self.storage[input.value.index()] = Some(Storage::Map(map));
+        }
+    }
+
+    /// A cast that only widens costs nothing: engines widen on reading.
+    fn alias_widening_casts(&mut self) {
+        for (_, node) in self.graph.nodes() {
+            let Op::Cast(cast) = &node.op else { continue };
+            let from = self.graph.ty(node.operands[0]).dtype;
+            let free = match (from, cast.dtype) {
+                (Dtype::Bf16 | Dtype::F16 | Dtype::Bool | Dtype::I32 | Dtype::I64, Dtype::F32) => true,
+                (Dtype::I64, Dtype::I32) | (Dtype::I32, Dtype::I64) => true,
+                (from, to) => from == to,
+            };
+            if free {
+                self.alias[node.results[0].index()] = Some(node.operands[0]);
+            }
+        }
+    }
+
+    fn node(&mut self, id: NodeId, node: &Node) -> Result<(), Vec<Unsupported>> {
+        if self.alias[node.results[0].index()].is_some() {
+            return Ok(());
+        }
+        if self.graph.ty(node.results[0]).n_elements() == 0 {
+            let ty = self.graph.ty(node.results[0]);
+            let map = Map { shape: ty.shape.clone(), dtype: ty.dtype, pieces: Vec::new() };
+            self.storage[node.results[0].index()] = Some(Storage::Map(map));
+            return Ok(());
+        }
+        match node.op.class() {
+            OpClass::Pointwise | OpClass::Reduction | OpClass::Scan | OpClass::Fused => return self.row_node(id, node),
+            OpClass::Movement | OpClass::Indexing | OpClass::Creation | OpClass::Contraction => {}
+        }
+        if node.operands.iter().any(|&operand| self.in_group(operand)) {
+            self.flush()?;
+        }
+        self.current_locations = node.locations.clone();
+        match node.op.class() {
+            OpClass::Movement => self.movement(node),
+            OpClass::Creation => self.creation(node),
+            OpClass::Contraction => self.contraction(node),
+            OpClass::Indexing => self.indexing(id, node)?,
+            OpClass::Pointwise | OpClass::Reduction | OpClass::Scan | OpClass::Fused => unreachable!("handled above"),
+        }
+        Ok(())
+    }
+
+    fn creation(&mut self, node: &Node) {
+        let result = node.results[0];
+        let ty = self.graph.ty(result);
+        let storage = match &node.op {
+            Op::Full(full) => Storage::Splat(full.value.get()),
+            Op::Constant(constant) => Storage::Map(self.constant_map(constant.data.clone(), ty.dtype, &ty.shape)),
+            Op::Iota(iota) => {
+                let value = |index: usize| iota.start.wrapping_add(iota.step.wrapping_mul(index as i64));
+                let bytes = encode_integers((0..iota.length).map(value), ty.dtype);
+                Storage::Map(self.constant_map(bytes, ty.dtype, &ty.shape))
+            }
+            _ => unreachable!("every creation op has a row"),
+        };
+        self.storage[result.index()] = Some(storage);
+    }
+
+    fn constant_map(&mut self, data: Arc<[u8]>, dtype: Dtype, shape: &[usize]) -> Map {
+        let same = |tensor: &ir::program::HbmTensor| {
+            tensor.dtype == dtype && matches!(&tensor.kind, HbmKind::Constant(held) if *held == data)
+        };
+        let found = self.program.tensors.iter().position(same);
+        let tensor = match found {
+            Some(position) => ir::program::HbmId(position as u32),
+            None => {
+                let name = format!("constant_{}", self.program.tensors.len());
+                let size = data.len() as u64;
+                self.new_tensor(name, HbmKind::Constant(data), dtype, shape, size)
+            }
+        };
+        Map::hbm_packed(tensor, dtype, shape)
+    }
+
+    fn movement(&mut self, node: &Node) {
+        let (operand, result) = (node.operands[0], node.results[0]);
+        let shape = self.graph.ty(result).shape.clone();
+        if let Storage::Splat(number) = *self.storage(operand)
+            && !matches!(node.op, Op::Concat(_))
+        {
+            self.storage[result.index()] = Some(Storage::Splat(number));
+            return;
+        }
+        let moved = match &node.op {
+            Op::Reshape(_) => self.reshape(operand, &shape),
+            Op::Transpose(op) => {
+                let perm: SmallVec<[usize; 6]> = op.perm.iter().copied().collect();
+                Storage::Map(self.map(operand).transpose(&perm))
+            }
+            Op::Expand(_) => Storage::Map(self.map(operand).expand(&shape)),
+            Op::Slice(op) => Storage::Map(self.map(operand).slice(op.axis, op.start, op.end, op.step)),
+            Op::Concat(op) => {
+                let maps: Vec<Map> = node.operands.iter().map(|&part| self.stored_map(part)).collect();
+                Storage::Map(Map::concat(&maps, op.axis))
+            }
+            Op::Relayout(_) => self.storage(operand).clone(),
+            _ => unreachable!("every movement op has a row"),
+        };
+        self.storage[result.index()] = Some(moved);
+    }
+
+    fn reshape(&mut self, operand: ValueId, shape: &[usize]) -> Storage {
+        if let Storage::Tiles(set) = self.storage(operand) {
+            let extents = (set.grid.n_outer, set.grid.n_rows, set.grid.n_free);
+            if let Some(layout) = layout_with_extents(shape, extents) {
+                let mut set = set.clone();
+                set.shape = shape.iter().copied().collect();
+                set.grid.layout = layout;
+                return Storage::Tiles(set);
+            }
+        }
+        let map = self.map(operand);
+        if let Some(reshaped) = map.reshape(shape) {
+            return Storage::Map(reshaped);
+        }
+        Storage::Map(self.packed_in_hbm(&map).reshape(shape).expect("a packed tensor has every shape"))
+    }
+
+    /// A copy of a value in packed HBM scratch, for the rare use that no access pattern expresses.
+    fn packed_in_hbm(&mut self, map: &Map) -> Map {
+        let n_elements: usize = map.shape.iter().product();
+        let dtype = stored_dtype(map.dtype);
+        let size = (n_elements * dtype.size_bytes()) as u64;
+        let name = format!("scratch_{}", self.program.tensors.len());
+        let tensor = self.new_tensor(name, HbmKind::Scratch, dtype, &map.shape, size);
+        let packed = Map::hbm_packed(tensor, dtype, &map.shape);
+        self.copy_map(&packed, map);
+        packed
+    }
+
+    /// DMAs that copy one map to another of the same shape.
+    fn copy_map(&mut self, dst: &Map, src: &Map) {
+        for to in &dst.pieces {
+            let extents: SmallVec<[usize; 6]> = to.axes.iter().map(|axis| axis.count).collect();
+            for from in src.cut(&to.start, &extents) {
+                let part = storage::restrict(to, &from);
+                self.copy_piece(&part, dst.dtype, &from, src.dtype);
+            }
+        }
+    }
+
+    /// The map of a value whose stored element type is that of the graph.
+    fn stored_map(&mut self, value: ValueId) -> Map {
+        let wanted = stored_dtype(self.graph.ty(value).dtype);
+        let map = self.map(value);
+        if stored_dtype(map.dtype) == wanted {
+            return map;
+        }
+        // The value shares the storage of a narrower one: write it out in its own type.
+        let shape = self.graph.ty(value).shape.clone();
+        let layout = storage::layout(0, shape.len().saturating_sub(1));
+        let grid = crate::map::Grid::new(&shape, layout, 1);
+        let mut tiles = Vec::new();
+        for block in 0..grid.n_blocks() {
+            tiles.push(self.fill_from(&map, &shape, &grid, block, 0, wanted));
+        }
+        Map::tiles(&shape, layout, 1, wanted, &tiles)
+    }
+
+    fn store_outputs(&mut self) {
+        for (position, output) in self.graph.outputs.iter().enumerate() {
+            let Some(value) = output.value else { continue };
+            if self.stored_outputs.contains_key(&position) {
+                continue;
+            }
+            self.current_locations =
+                self.graph.producer(value).map(|(_, node)| node.locations.clone()).unwrap_or_default();
+            let dst = self.output_map(position);
+            let map = self.stored_map(value);
+            self.copy_map(&dst, &map);
+            if dst.dtype == Dtype::I64 && map.dtype != Dtype::I64 {
+                self.store_high_words(&dst, &map);
+            }
+        }
+    }
+
+    /// Declares the tensor of an output and gives its map.
+    fn output_map(&mut self, position: usize) -> Map {
+        let output = &self.graph.outputs[position];
+        let value = output.value.expect("only outputs with a value are stored");
+        let ty = self.graph.ty(value);
+        let strides = strides_or_packed(output.strides.as_deref(), &ty.shape);
+        let size = buffer_bytes(&ty.shape, &strides, ty.dtype);
+        let kind = HbmKind::Output(position as u32);
+        let tensor = self.new_tensor(format!("output{position}"), kind, ty.dtype, &ty.shape, size);
+        Map::hbm(tensor, ty.dtype, &ty.shape, &strides)
+    }
+
+    /// Where a value is stored as an output while it is computed; `None` where it is no output.
+    fn output_of(&mut self, value: ValueId) -> Option<Map> {
+        let position = self.graph.outputs.iter().position(|output| output.value == Some(value))?;
+        let map = self.output_map(position);
+        self.stored_outputs.insert(position, value);
+        Some(map)
+    }
+
+    /// The sign words of 64-bit integers that are 32 bits wide on chip.
+    fn store_high_words(&mut self, dst: &Map, src: &Map) {
+        for to in &dst.pieces {
+            let extents: SmallVec<[usize; 6]> = to.axes.iter().map(|axis| axis.count).collect();
+            for from in src.cut(&to.start, &extents) {
+                let part = storage::restrict(to, &from);
+                self.store_sign_words(&part, &from);
+            }
+        }
+    }
+
+    fn store_sign_words(&mut self, to: &Piece, from: &Piece) {
+        let crate::map::Base::Tile(tile) = from.base else { return };
+        let info = self.program.tile(tile).clone();
+        let n_elements = info.bytes_per_partition as usize / 4;
+        let signs = self.new_tile("sign", ir::program::Space::Sbuf, Dtype::I32, info.n_partitions, n_elements);
+        let (dst, data) = (self.whole(signs), self.whole(tile));
+        let zero = ir::program::ScalarOperand::Immediate(0.0);
+        let minus_one = ir::program::ScalarOperand::Immediate(-1.0);
+        let kind = InstructionKind::TensorScalar {
+            dst,
+            data,
+            op0: ir::program::AluOp::Less,
+            operand0: zero,
+            reverse0: false,
+            second: Some((ir::program::AluOp::Multiply, minus_one, false)),
+        };
+        self.emit(Engine::Dve, kind);
+        let source = Piece { base: crate::map::Base::Tile(signs), ..from.clone() };
+        let dst = high_words(to.access(Dtype::I64));
+        let src = source.access(Dtype::I32);
+        let queue = self.copy_queue();
+        self.emit(Engine::Sp, InstructionKind::Dma { dst, src, queue, gather: None });
+    }
+
+    fn stats(&self) -> LowerStats {
+        let instructions = &self.program.instructions;
+        let is_move = |kind: &InstructionKind| match kind {
+            InstructionKind::Dma { dst, src, .. } => dst.hbm().is_none() && src.hbm().is_none(),
+            _ => false,
+        };
+        LowerStats {
+            n_instructions: instructions.len(),
+            n_tiles: self.program.tiles.len(),
+            n_moves: instructions.iter().filter(|instruction| is_move(&instruction.kind)).count(),
+            n_transposes: instructions
+                .iter()
+                .filter(|instruction| matches!(instruction.kind, InstructionKind::Transpose { .. }))
+                .count(),
+        }
+    }
+
+    /// True where a value is computed by the group that has not been emitted yet.
+    fn in_group(&self, value: ValueId) -> bool {
+        let ValueDef::Result { node, .. } = self.graph.def(self.root(value)) else { return false };
+        self.group.as_ref().is_some_and(|group| group.nodes.contains(&node))
+    }
+
+    fn define_tiles(&mut self, value: ValueId, set: TileSet) {
+        self.storage[value.index()] = Some(Storage::Tiles(set));
+    }
+}
+
+fn strides_or_packed(strides: Option<&[i64]>, shape: &[usize]) -> SmallVec<[i64; 6]> {
+    match strides {
+        Some(strides) => SmallVec::from_slice(strides),
+        None => packed_strides(shape).iter().map(|&step| step as i64).collect(),
+    }
+}
+
+/// Bytes from the first to one past the last element.
+fn buffer_bytes(shape: &[usize], strides: &[i64], dtype: Dtype) -> u64 {
+    if shape.contains(&0) {
+        return 0;
+    }
+    let last: i64 = shape.iter().zip(strides).map(|(&count, &step)| (count as i64 - 1) * step).sum();
+    (last as u64 + 1) * dtype.size_bytes() as u64
+}
+
+/// Little-endian elements of an integer or float type.
+fn encode_integers(values: impl Iterator<Item = i64>, dtype: Dtype) -> Arc<[u8]> {
+    let mut bytes = Vec::new();
+    for value in values {
+        match dtype {
+            Dtype::F32 => bytes.extend((value as f32).to_le_bytes()),
+            _ => bytes.extend(&value.to_le_bytes()[..dtype.size_bytes()]),
+        }
+    }
+    bytes.into()
+}

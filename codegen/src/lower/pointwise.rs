@@ -1,0 +1,421 @@
+//! Instruction selection for pointwise nodes.
+//!
+//! A binary op is one `tensor_scalar` where one side is an immediate or one value per partition,
+//! else one `tensor_tensor`. An absorbed producer adds its own op to the same instruction: two ALU
+//! ops (`tensor_scalar`), an ALU op and a tensor (`scalar_tensor_tensor`), or the scale and bias of
+//! an `activation`. None of these changes a bit: the intermediate was f32 either way.
+
+use ir::program::{ActivationFunction, AluOp, Engine, InstructionKind, ScalarOperand, Space, TileView};
+use ir::{Dtype, Node, Op, ValueId};
+
+use super::Lowerer;
+use super::rowwise::GroupPlan;
+use super::storage::{Frame, Operand};
+
+/// An ALU op with a scalar side, as the first half of a fused instruction.
+struct ScalarStep {
+    data: ValueId,
+    op: AluOp,
+    scalar: ScalarOperand,
+    reverse: bool,
+}
+
+impl Lowerer<'_> {
+    /// Emits one node of a group for one tile.
+    pub(super) fn row_instructions(&mut self, node: &Node, frame: &Frame, plan: &GroupPlan) {
+        match &node.op {
+            Op::Softmax(_) => self.softmax(node, frame, plan),
+            Op::LogSoftmax(_) => self.log_softmax(node, frame, plan),
+            Op::RmsNorm(norm) => self.rms_norm(node, norm.eps.get(), frame, plan),
+            Op::LayerNorm(norm) => self.layer_norm(node, norm.eps.get(), frame),
+            Op::ReduceSum(_) | Op::ReduceMean(_) | Op::ReduceMax(_) | Op::ReduceMin(_) | Op::Any(_) | Op::All(_) => {
+                self.reduce_rows(node, frame, plan);
+            }
+            Op::Cumsum(_) => self.cumsum(node, frame, plan),
+            Op::Where(_) => self.where_(node, frame, plan),
+            Op::Cast(_) => self.cast(node, frame, plan),
+            Op::Pow(_) => {
+                let dst = self.dst(node, frame, plan);
+                let (lhs, rhs) = (node.operands[0], node.operands[1]);
+                let lhs = self.full_operand(lhs, frame);
+                let rhs = self.full_operand(rhs, frame);
+                self.emit(Engine::Pool, InstructionKind::TensorTensor { dst, lhs, rhs, op: AluOp::Power });
+            }
+            Op::Div(_) => self.divide(node, frame, plan),
+            op => match (alu_op(op), activation_function(op)) {
+                (Some(alu), _) if self.is_integer(node) => self.integer_binary(node, alu, frame, plan),
+                (Some(alu), _) => self.binary(node, alu, frame, plan),
+                (None, Some(function)) => self.activation(node, function, frame, plan),
+                (None, None) => self.function(node, frame, plan),
+            },
+        }
+    }
+
+    /// The view that a node's instruction writes.
+    pub(super) fn dst(&mut self, node: &Node, frame: &Frame, plan: &GroupPlan) -> TileView {
+        let written = self.written(node.results[0], plan);
+        let tile = self.result_tile(written, frame);
+        self.whole(tile)
+    }
+
+    /// A scratch tile with the frame's elements.
+    pub(super) fn scratch(&mut self, frame: &Frame, dtype: Dtype) -> TileView {
+        let n_elements = frame.n_outer() * frame.grid.n_free;
+        let tile = self.new_tile("scratch", Space::Sbuf, dtype, frame.n_partitions(), n_elements);
+        self.whole(tile)
+    }
+
+    fn is_integer(&self, node: &Node) -> bool {
+        self.graph.ty(node.operands[0]).dtype.is_integer()
+    }
+
+    /// True where `producer` can be part of `consumer`'s instruction.
+    pub(super) fn can_absorb(&self, producer: &Node, consumer: &Node, plan: &GroupPlan) -> bool {
+        let result = producer.results[0];
+        let ty = self.graph.ty(result);
+        let float_step = ty.dtype == Dtype::F32 && self.graph.ty(producer.operands[0]).dtype.is_float();
+        if !float_step || alu_op(&producer.op).is_none() || self.scalar_side(producer).is_none() {
+            return false;
+        }
+        if producer.operands.iter().any(|operand| plan.absorbed.contains_key(operand)) {
+            return false;
+        }
+        if activation_function(&consumer.op).is_some() {
+            return self.activation_step(producer).is_some();
+        }
+        let consumes_once = consumer.operands.iter().filter(|&&operand| operand == result).count() == 1;
+        let absorbs_another = consumer.operands.iter().any(|operand| plan.absorbed.contains_key(operand));
+        alu_op(&consumer.op).is_some() && consumer.operands.len() == 2 && consumes_once && !absorbs_another
+    }
+
+    /// Which operand of a binary node is an immediate or one value per partition, the other being full.
+    fn scalar_side(&self, node: &Node) -> Option<usize> {
+        let [lhs, rhs] = node.operands.as_slice() else { return None };
+        let shape = &self.graph.ty(node.results[0]).shape;
+        let layout = self.graph.layouts[node.results[0].index()]?;
+        let (n_outer, _, n_free) = layout.extents(shape);
+        let is_scalar = |value: ValueId| {
+            if self.is_splat(value) {
+                return true;
+            }
+            let own = &self.graph.ty(value).shape;
+            let rows_end = usize::from(layout.n_outer + layout.n_partition);
+            let missing = shape.len() - own.len();
+            let free = (rows_end..shape.len()).all(|axis| axis < missing || own[axis - missing] == 1);
+            free && n_outer == 1 && n_free > 1
+        };
+        let is_full = |value: ValueId| self.graph.ty(value).shape == *shape && !self.is_splat(value);
+        if is_scalar(*rhs) && is_full(*lhs) {
+            return Some(1);
+        }
+        (is_scalar(*lhs) && is_full(*rhs)).then_some(0)
+    }
+
+    fn is_splat(&self, value: ValueId) -> bool {
+        let root = self.root(value);
+        if let Some(super::Storage::Splat(_)) = &self.storage[root.index()] {
+            return true;
+        }
+        matches!(self.graph.producer(root), Some((_, node)) if matches!(node.op, Op::Full(_)))
+    }
+
+    /// A producer as an activation's scale (multiply) or bias (add, subtract a scalar).
+    fn activation_step(&self, producer: &Node) -> Option<(usize, AluOp)> {
+        let side = self.scalar_side(producer)?;
+        match (&producer.op, side) {
+            (Op::Mul(_), _) => Some((side, AluOp::Multiply)),
+            (Op::Add(_), _) if self.target.act_scalar_bias || !self.is_splat(producer.operands[side]) => {
+                Some((side, AluOp::Add))
+            }
+            (_, _) => None,
+        }
+    }
+
+    fn scalar(&mut self, value: ValueId, frame: &Frame) -> ScalarOperand {
+        match self.operand(value, frame) {
+            Operand::Immediate(number) => ScalarOperand::Immediate(number),
+            Operand::Vector(view) | Operand::Full(view) => ScalarOperand::Vector(view),
+        }
+    }
+
+    /// The absorbed producer of an operand, as a step.
+    fn absorbed_step(&mut self, operand: ValueId, frame: &Frame, plan: &GroupPlan) -> Option<ScalarStep> {
+        let id = plan.absorbed.get(&operand)?;
+        let producer = self.graph.node(*id);
+        let side = self.scalar_side(producer).expect("absorbed nodes have a scalar side");
+        let scalar = self.scalar(producer.operands[side], frame);
+        let op = alu_op(&producer.op).expect("absorbed nodes are ALU ops");
+        Some(ScalarStep { data: producer.operands[1 - side], op, scalar, reverse: side == 0 })
+    }
+
+    /// Emits `lhs op rhs` for a float or bool node.
+    fn binary(&mut self, node: &Node, op: AluOp, frame: &Frame, plan: &GroupPlan) {
+        let dst = self.dst(node, frame, plan);
+        for (position, &operand) in node.operands.iter().enumerate() {
+            let Some(step) = self.absorbed_step(operand, frame, plan) else { continue };
+            let other = node.operands[1 - position];
+            let data = self.full_operand(step.data, frame);
+            let kind = match self.operand(other, frame) {
+                Operand::Immediate(number) => {
+                    two_ops(dst, data, step, (op, ScalarOperand::Immediate(number), position == 1))
+                }
+                Operand::Vector(view) => two_ops(dst, data, step, (op, ScalarOperand::Vector(view), position == 1)),
+                Operand::Full(operand1) => InstructionKind::ScalarTensorTensor {
+                    dst,
+                    data,
+                    op0: step.op,
+                    operand0: step.scalar,
+                    reverse0: step.reverse,
+                    op1: op,
+                    operand1,
+                    reverse1: position == 1,
+                },
+            };
+            self.emit(Engine::Dve, kind);
+            return;
+        }
+        let (lhs, rhs) = (self.operand(node.operands[0], frame), self.operand(node.operands[1], frame));
+        self.alu(dst, lhs, rhs, op, frame);
+    }
+
+    /// Emits dst = lhs op rhs.
+    pub(super) fn alu(&mut self, dst: TileView, lhs: Operand, rhs: Operand, op: AluOp, frame: &Frame) {
+        let n_elements = frame.n_outer() * frame.grid.n_free;
+        let scalar = |operand: Operand| match operand {
+            Operand::Immediate(number) => ScalarOperand::Immediate(number),
+            Operand::Vector(view) | Operand::Full(view) => ScalarOperand::Vector(view),
+        };
+        let kind = match (lhs, rhs) {
+            (Operand::Full(lhs), Operand::Full(rhs)) => InstructionKind::TensorTensor { dst, lhs, rhs, op },
+            (Operand::Full(data), other) => InstructionKind::TensorScalar {
+                dst,
+                data,
+                op0: op,
+                operand0: scalar(other),
+                reverse0: false,
+                second: None,
+            },
+            (other, Operand::Full(data)) => InstructionKind::TensorScalar {
+                dst,
+                data,
+                op0: op,
+                operand0: scalar(other),
+                reverse0: true,
+                second: None,
+            },
+            (Operand::Vector(view), other) => InstructionKind::TensorScalar {
+                dst,
+                data: super::storage::repeat(&view, n_elements),
+                op0: op,
+                operand0: scalar(other),
+                reverse0: false,
+                second: None,
+            },
+            (Operand::Immediate(number), other) => {
+                let vector = self.splat_vector(f64::from(number), Dtype::F32, frame.n_partitions());
+                InstructionKind::TensorScalar {
+                    dst,
+                    data: super::storage::repeat(&vector, n_elements),
+                    op0: op,
+                    operand0: scalar(other),
+                    reverse0: false,
+                    second: None,
+                }
+            }
+        };
+        self.emit(Engine::Dve, kind);
+    }
+
+    /// Exact 32-bit arithmetic on the Pool engine. Comparisons test the sign of the difference,
+    /// which is exact in f32 whatever its size.
+    fn integer_binary(&mut self, node: &Node, op: AluOp, frame: &Frame, plan: &GroupPlan) {
+        let dst = self.dst(node, frame, plan);
+        let lhs = self.full_operand(node.operands[0], frame);
+        let rhs = self.full_operand(node.operands[1], frame);
+        match op {
+            AluOp::Add | AluOp::Multiply => {
+                self.emit(Engine::Pool, InstructionKind::TensorTensor { dst, lhs, rhs, op })
+            }
+            AluOp::Subtract => self.integer_difference(dst, lhs, rhs, frame),
+            _ => {
+                let difference = self.scratch(frame, Dtype::I32);
+                self.integer_difference(difference.clone(), lhs, rhs, frame);
+                self.alu(dst, Operand::Full(difference), Operand::Immediate(0.0), op, frame);
+            }
+        }
+    }
+
+    fn integer_difference(&mut self, dst: TileView, lhs: TileView, rhs: TileView, frame: &Frame) {
+        let minus_one = self.splat_vector(-1.0, Dtype::I32, frame.n_partitions());
+        let minus_one = super::storage::repeat(&minus_one, frame.n_outer() * frame.grid.n_free);
+        let negated = self.scratch(frame, Dtype::I32);
+        let kind =
+            InstructionKind::TensorTensor { dst: negated.clone(), lhs: rhs, rhs: minus_one, op: AluOp::Multiply };
+        self.emit(Engine::Pool, kind);
+        self.emit(Engine::Pool, InstructionKind::TensorTensor { dst, lhs, rhs: negated, op: AluOp::Add });
+    }
+
+    /// x / s is x * (1 / s) where that is exact; else a reciprocal of the divisor and a product.
+    fn divide(&mut self, node: &Node, frame: &Frame, plan: &GroupPlan) {
+        let dst = self.dst(node, frame, plan);
+        let (lhs, rhs) = (node.operands[0], node.operands[1]);
+        let numerator = self.operand(lhs, frame);
+        let inverse = match self.operand(rhs, frame) {
+            Operand::Immediate(number) if is_power_of_two(number) => Operand::Immediate(1.0 / number),
+            Operand::Immediate(number) => Operand::Vector({
+                let divisor = self.splat_vector(f64::from(number), Dtype::F32, frame.n_partitions());
+                self.reciprocal_of(divisor)
+            }),
+            Operand::Vector(view) => Operand::Vector(self.reciprocal_of(view)),
+            Operand::Full(data) => {
+                let inverse = self.scratch(frame, Dtype::F32);
+                self.emit(Engine::Dve, InstructionKind::Reciprocal { dst: inverse.clone(), data });
+                Operand::Full(inverse)
+            }
+        };
+        if let Operand::Immediate(number) = numerator
+            && number == 1.0
+            && let Operand::Full(src) = inverse
+        {
+            self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src });
+            return;
+        }
+        self.alu(dst, numerator, inverse, AluOp::Multiply, frame);
+    }
+
+    /// 1 / x for one value per partition.
+    pub(super) fn reciprocal_of(&mut self, vector: TileView) -> TileView {
+        let tile = self.new_tile("scratch", Space::Sbuf, Dtype::F32, vector.n_partitions, 1);
+        let dst = self.whole(tile);
+        self.emit(Engine::Dve, InstructionKind::Reciprocal { dst: dst.clone(), data: vector });
+        dst
+    }
+
+    /// f(x), with an absorbed scale or shift as the activation's.
+    fn activation(&mut self, node: &Node, function: ActivationFunction, frame: &Frame, plan: &GroupPlan) {
+        let dst = self.dst(node, frame, plan);
+        let operand = node.operands[0];
+        let (mut scale, mut bias) = (ScalarOperand::Immediate(1.0), ScalarOperand::Immediate(0.0));
+        let mut data = operand;
+        if let Some(step) = self.absorbed_step(operand, frame, plan) {
+            data = step.data;
+            match step.op {
+                AluOp::Multiply => scale = step.scalar,
+                _ => bias = step.scalar,
+            }
+        }
+        let data = self.full_operand(data, frame);
+        self.emit_activation(function, dst, data, scale, bias);
+    }
+
+    /// An activation without a row sum.
+    pub(super) fn emit_activation(
+        &mut self,
+        function: ActivationFunction,
+        dst: TileView,
+        data: TileView,
+        scale: ScalarOperand,
+        bias: ScalarOperand,
+    ) {
+        let bias = self.activation_bias(bias, data.n_partitions);
+        let kind = InstructionKind::Activation { function, dst, data, scale, bias, reduce: None, reduce_result: None };
+        self.emit(Engine::Act, kind);
+    }
+
+    /// On trn1 a bias other than 0 must be a vector.
+    pub(super) fn activation_bias(&mut self, bias: ScalarOperand, n_partitions: u8) -> ScalarOperand {
+        match bias {
+            ScalarOperand::Immediate(number) if number != 0.0 && !self.target.act_scalar_bias => {
+                ScalarOperand::Vector(self.splat_vector(f64::from(number), Dtype::F32, n_partitions))
+            }
+            other => other,
+        }
+    }
+
+    fn where_(&mut self, node: &Node, frame: &Frame, plan: &GroupPlan) {
+        let result = self.written(node.results[0], plan);
+        let dst = self.dst(node, frame, plan);
+        let predicate = self.full_operand(node.operands[0], frame);
+        match self.operand(node.operands[2], frame) {
+            Operand::Immediate(value) => self.emit(Engine::Dve, InstructionKind::Memset { dst: dst.clone(), value }),
+            Operand::Vector(_) | Operand::Full(_) => {
+                let src = self.full_operand(node.operands[2], frame);
+                self.emit(Engine::Dve, InstructionKind::TensorCopy { dst: dst.clone(), src });
+            }
+        }
+        let wanted = super::stored_dtype(self.graph.ty(result).dtype);
+        let mut src = self.full_operand(node.operands[1], frame);
+        if src.dtype != wanted {
+            let converted = self.scratch(frame, wanted);
+            self.emit(Engine::Dve, InstructionKind::TensorCopy { dst: converted.clone(), src });
+            src = converted;
+        }
+        self.emit(Engine::Dve, InstructionKind::TensorCopyPredicated { dst, src, predicate });
+    }
+
+    fn cast(&mut self, node: &Node, frame: &Frame, plan: &GroupPlan) {
+        let dst = self.dst(node, frame, plan);
+        let Op::Cast(cast) = &node.op else { return };
+        if cast.dtype == Dtype::Bool {
+            let data = self.operand(node.operands[0], frame);
+            self.alu(dst, data, Operand::Immediate(0.0), AluOp::NotEqual, frame);
+            return;
+        }
+        let src = self.full_operand(node.operands[0], frame);
+        self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src });
+    }
+}
+
+fn two_ops(dst: TileView, data: TileView, step: ScalarStep, second: (AluOp, ScalarOperand, bool)) -> InstructionKind {
+    InstructionKind::TensorScalar {
+        dst,
+        data,
+        op0: step.op,
+        operand0: step.scalar,
+        reverse0: step.reverse,
+        second: Some(second),
+    }
+}
+
+fn is_power_of_two(number: f32) -> bool {
+    number.is_normal() && number.to_bits().trailing_zeros() >= 23 && (1.0 / number).is_normal()
+}
+
+/// The ALU op of a binary node.
+pub(super) fn alu_op(op: &Op) -> Option<AluOp> {
+    match op {
+        Op::Add(_) => Some(AluOp::Add),
+        Op::Sub(_) => Some(AluOp::Subtract),
+        Op::Mul(_) => Some(AluOp::Multiply),
+        Op::Maximum(_) => Some(AluOp::Max),
+        Op::Minimum(_) => Some(AluOp::Min),
+        Op::Eq(_) => Some(AluOp::Equal),
+        Op::Ne(_) => Some(AluOp::NotEqual),
+        Op::Gt(_) => Some(AluOp::Greater),
+        Op::Ge(_) => Some(AluOp::GreaterEqual),
+        Op::Lt(_) => Some(AluOp::Less),
+        Op::Le(_) => Some(AluOp::LessEqual),
+        Op::LogicalAnd(_) => Some(AluOp::LogicalAnd),
+        Op::LogicalOr(_) => Some(AluOp::LogicalOr),
+        Op::LogicalXor(_) => Some(AluOp::LogicalXor),
+        _ => None,
+    }
+}
+
+/// The activation function of a unary node whose whole input range the engine's table covers.
+pub(super) fn activation_function(op: &Op) -> Option<ActivationFunction> {
+    match op {
+        Op::Exp(_) => Some(ActivationFunction::Exp),
+        Op::Tanh(_) => Some(ActivationFunction::Tanh),
+        Op::Sigmoid(_) => Some(ActivationFunction::Sigmoid),
+        Op::Erf(_) => Some(ActivationFunction::Erf),
+        Op::Gelu(_) => Some(ActivationFunction::Gelu),
+        Op::GeluTanh(_) => Some(ActivationFunction::GeluTanh),
+        Op::Silu(_) => Some(ActivationFunction::Silu),
+        Op::Softplus(_) => Some(ActivationFunction::Softplus),
+        Op::Abs(_) => Some(ActivationFunction::Abs),
+        Op::Sign(_) => Some(ActivationFunction::Sign),
+        Op::Relu(_) => Some(ActivationFunction::Relu),
+        _ => None,
+    }
+}

@@ -1,0 +1,209 @@
+//! Row-wise groups: runs of pointwise ops, reductions and normalisations over the same rows.
+//!
+//! A group is emitted tile by tile (128 rows by a segment of outer indices), all nodes of a tile
+//! before the next tile. A node whose result only feeds the next instruction is absorbed by it:
+//! a scale or shift by its consumer's second ALU op or activation operand, a narrowing cast by its
+//! producer's output conversion.
+
+use std::collections::BTreeMap;
+
+use ir::graph::NodeId;
+use ir::program::{Space, TileId};
+use ir::types::Shape;
+use ir::{Dtype, Node, Op, ValueId};
+
+use super::storage::{Frame, Storage, TileSet, stored_dtype};
+use super::{Lowerer, NOT_YET};
+use crate::map::Grid;
+use crate::place::{Unsupported, combined_axes, frame_shape, is_suffix};
+
+/// Elements per partition of one tile of a group: more are cut along the outer indices.
+const TILE_ELEMENTS: usize = 8192;
+
+/// Longest row, in elements, that is processed whole; longer ones go chunk by chunk.
+pub(super) const ROW_ELEMENTS: usize = 8192;
+
+/// A run of row-wise nodes that has not been emitted yet.
+pub(super) struct Group {
+    /// Outer and row extents that all frames share.
+    extents: (usize, usize),
+    pub nodes: Vec<NodeId>,
+    longest_row: usize,
+}
+
+/// What becomes of the nodes of a group.
+#[derive(Default)]
+pub(super) struct GroupPlan {
+    /// Nodes whose instruction is part of their only consumer's.
+    pub absorbed: BTreeMap<ValueId, NodeId>,
+    /// Values that are written as the result of the narrowing cast behind them.
+    pub narrowed: BTreeMap<ValueId, ValueId>,
+}
+
+impl Lowerer<'_> {
+    pub(super) fn row_node(&mut self, id: NodeId, node: &Node) -> Result<(), Vec<Unsupported>> {
+        let shape = frame_shape(self.graph, node).clone();
+        let axes = combined_axes(self.graph, node);
+        if !is_suffix(&axes, shape.len()) {
+            self.flush()?;
+            self.current_locations = node.locations.clone();
+            self.reduce_leading(node, &shape, &axes);
+            return Ok(());
+        }
+        let layout = self.graph.layouts[node.results[0].index()].expect("row-wise results are placed");
+        let (n_outer, n_rows, n_free) = layout.extents(&shape);
+        let joins = self.group.as_ref().is_some_and(|group| group.extents == (n_outer, n_rows));
+        if !joins {
+            self.flush()?;
+        }
+        let group =
+            self.group.get_or_insert_with(|| Group { extents: (n_outer, n_rows), nodes: Vec::new(), longest_row: 0 });
+        group.nodes.push(id);
+        group.longest_row = group.longest_row.max(n_free);
+        Ok(())
+    }
+
+    /// Emits the pending group.
+    pub(super) fn flush(&mut self) -> Result<(), Vec<Unsupported>> {
+        let Some(group) = self.group.take() else { return Ok(()) };
+        if group.longest_row > ROW_ELEMENTS {
+            return self.chunked_group(&group.nodes);
+        }
+        let plan = self.plan(&group);
+        let outer_per_tile = (TILE_ELEMENTS / group.longest_row.max(1)).clamp(1, group.extents.0.max(1));
+        for &id in &group.nodes {
+            self.declare_results(id, outer_per_tile, &plan);
+        }
+        let grid = self.frame(group.nodes[0], outer_per_tile).grid;
+        for block in 0..grid.n_blocks() {
+            for segment in 0..grid.n_segments() {
+                for &id in &group.nodes {
+                    let node = self.graph.node(id);
+                    if plan.absorbed.contains_key(&node.results[0]) || self.is_narrowing_tail(node, &plan) {
+                        continue;
+                    }
+                    self.current_locations = node.locations.clone();
+                    let mut frame = self.frame(id, outer_per_tile);
+                    frame.block = block;
+                    frame.segment = segment;
+                    self.row_instructions(node, &frame, &plan);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The frame of a node, at its first tile.
+    pub(super) fn frame(&self, id: NodeId, outer_per_tile: usize) -> Frame {
+        let node = self.graph.node(id);
+        let shape = frame_shape(self.graph, node).clone();
+        let layout = self.graph.layouts[node.results[0].index()].expect("row-wise results are placed");
+        let grid = Grid::new(&shape, layout, outer_per_tile);
+        Frame { shape, grid, block: 0, segment: 0, chunk: None }
+    }
+
+    /// Storage with tiles to come for the results that the group materialises.
+    fn declare_results(&mut self, id: NodeId, outer_per_tile: usize, plan: &GroupPlan) {
+        let node = self.graph.node(id);
+        for &result in &node.results {
+            if plan.absorbed.contains_key(&result) || plan.narrowed.contains_key(&result) {
+                continue;
+            }
+            let ty = self.graph.ty(result);
+            let layout = self.graph.layouts[result.index()].expect("row-wise results are placed");
+            let grid = Grid::new(&ty.shape, layout, outer_per_tile);
+            let tiles = vec![NOT_YET; grid.n_blocks() * grid.n_segments()];
+            let dtype = stored_dtype(ty.dtype);
+            self.define_tiles(result, TileSet { shape: ty.shape.clone(), grid, dtype, tiles });
+        }
+    }
+
+    fn is_narrowing_tail(&self, node: &Node, plan: &GroupPlan) -> bool {
+        plan.narrowed.values().any(|&narrow| narrow == node.results[0])
+    }
+
+    fn plan(&self, group: &Group) -> GroupPlan {
+        let mut plan = GroupPlan::default();
+        let consumers = self.single_consumers(group);
+        for &id in &group.nodes {
+            let node = self.graph.node(id);
+            let result = node.results[0];
+            let Some(&consumer_id) = consumers.get(&result) else { continue };
+            let consumer = self.graph.node(consumer_id);
+            if self.graph.ty(result).shape != self.graph.ty(consumer.results[0]).shape {
+                continue;
+            }
+            let narrows = matches!(&consumer.op, Op::Cast(cast) if cast.dtype.is_half());
+            if narrows && self.graph.ty(result).dtype == Dtype::F32 && node.results.len() == 1 {
+                plan.narrowed.insert(result, consumer.results[0]);
+            } else if self.can_absorb(node, consumer, &plan) {
+                plan.absorbed.insert(result, id);
+            }
+        }
+        plan
+    }
+
+    /// The nodes of a group whose only use is an operand of another node of the group.
+    fn single_consumers(&self, group: &Group) -> BTreeMap<ValueId, NodeId> {
+        let mut consumers = BTreeMap::new();
+        for &id in &group.nodes {
+            for &operand in &self.graph.node(id).operands {
+                if self.uses[operand.index()] == 1 && self.alias[operand.index()].is_none() {
+                    consumers.insert(operand, id);
+                }
+            }
+        }
+        consumers
+    }
+
+    /// The tile of a result for the frame's block and segment; made on first request.
+    pub(super) fn result_tile(&mut self, value: ValueId, frame: &Frame) -> TileId {
+        let Some(Storage::Tiles(set)) = &self.storage[value.index()] else {
+            unreachable!("results of a group are declared as tiles")
+        };
+        let position = frame.block * set.grid.n_segments() + frame.segment.min(set.grid.n_segments() - 1);
+        if set.tiles[position] != NOT_YET {
+            return set.tiles[position];
+        }
+        let (dtype, n_free) = (set.dtype, set.grid.n_free);
+        let n_elements = set.grid.outer(frame.segment.min(set.grid.n_segments() - 1)).len() * n_free;
+        let tile = self.new_tile("value", Space::Sbuf, dtype, frame.n_partitions(), n_elements);
+        let Some(Storage::Tiles(set)) = &mut self.storage[value.index()] else {
+            unreachable!("results of a group are declared as tiles")
+        };
+        set.tiles[position] = tile;
+        tile
+    }
+
+    /// The value that an instruction for `value` writes: the narrowing cast behind it, or itself.
+    pub(super) fn written(&self, value: ValueId, plan: &GroupPlan) -> ValueId {
+        plan.narrowed.get(&value).copied().unwrap_or(value)
+    }
+
+    /// Sums or extremes over axes of which some are not the last: the operand is moved so that the
+    /// reduced axes come last.
+    fn reduce_leading(&mut self, node: &Node, shape: &Shape, axes: &[usize]) {
+        let kept: Vec<usize> = (0..shape.len()).filter(|axis| !axes.contains(axis)).collect();
+        let perm: Vec<usize> = kept.iter().chain(axes).copied().collect();
+        let moved = self.map(node.operands[0]).transpose(&perm);
+        let layout = super::storage::layout(0, kept.len());
+        let grid = Grid::new(&moved.shape, layout, 1);
+        let result_shape: Shape = kept.iter().map(|&axis| shape[axis]).chain(axes.iter().map(|_| 1)).collect();
+        let dtype = stored_dtype(self.graph.ty(node.results[0]).dtype);
+        let mut tiles = Vec::new();
+        for block in 0..grid.n_blocks() {
+            let filled = self.fill_from(&moved, &moved.shape, &grid, block, 0, stored_dtype(moved.dtype));
+            let n_partitions = grid.rows(block).len() as u8;
+            let tile = self.new_tile("value", Space::Sbuf, dtype, n_partitions, 1);
+            let (dst, data) = (self.whole(tile), self.whole(filled));
+            self.reduce_view(node, dst, data, grid.n_free);
+            tiles.push(tile);
+        }
+        let map = crate::map::Map::tiles(&result_shape, layout, 1, dtype, &tiles);
+        let mut back = vec![0; perm.len()];
+        for (position, &axis) in perm.iter().enumerate() {
+            back[axis] = position;
+        }
+        self.storage[node.results[0].index()] = Some(Storage::Map(map.transpose(&back)));
+    }
+}

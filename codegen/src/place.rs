@@ -1,0 +1,182 @@
+//! Placement: which dimensions of each value lie on partitions.
+//!
+//! Producers and consumers agree on a layout where they can; where they cannot, lowering moves the
+//! value by DMA inside SBUF. Values of movement ops have no layout of their own unless a reshape
+//! keeps their operand's. Afterwards every node is known to have a lowering: all that have none
+//! are reported at once.
+
+use ir::graph::{Layout, NodeId};
+use ir::ops::OpClass;
+use ir::types::Shape;
+use ir::{Dtype, Graph, Node, Op, ValueId};
+use smallvec::SmallVec;
+
+/// A node without a lowering, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsupported {
+    pub node: NodeId,
+    pub reason: String,
+}
+
+/// Gives every value its layout.
+///
+/// # Errors
+/// Every node that has no lowering, with its reason.
+pub fn place(graph: &Graph) -> Result<Graph, Vec<Unsupported>> {
+    let faults: Vec<Unsupported> = graph
+        .nodes()
+        .filter_map(|(id, node)| unsupported_reason(graph, node).map(|reason| Unsupported { node: id, reason }))
+        .collect();
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let mut placed = graph.clone();
+    let mut layouts: Vec<Option<Layout>> = vec![None; graph.n_values()];
+    for (_, node) in graph.nodes() {
+        let layout = result_layout(graph, node, &layouts);
+        for &result in &node.results {
+            layouts[result.index()] = layout;
+        }
+    }
+    placed.layouts = layouts;
+    Ok(placed)
+}
+
+/// Shape that a row-wise node iterates over: the operand of a reduction, else the result.
+pub fn frame_shape<'g>(graph: &'g Graph, node: &Node) -> &'g Shape {
+    match node.op.class() {
+        OpClass::Reduction => &graph.ty(node.operands[0]).shape,
+        OpClass::Pointwise
+        | OpClass::Scan
+        | OpClass::Movement
+        | OpClass::Indexing
+        | OpClass::Creation
+        | OpClass::Contraction
+        | OpClass::Fused => &graph.ty(node.results[0]).shape,
+    }
+}
+
+/// The axes that a node combines; empty for pointwise ops.
+pub fn combined_axes(graph: &Graph, node: &Node) -> SmallVec<[usize; 6]> {
+    let last = || graph.ty(node.operands[0]).rank().saturating_sub(1);
+    match &node.op {
+        Op::ReduceSum(op) => op.axes.iter().copied().collect(),
+        Op::ReduceMean(op) => op.axes.iter().copied().collect(),
+        Op::ReduceMax(op) => op.axes.iter().copied().collect(),
+        Op::ReduceMin(op) => op.axes.iter().copied().collect(),
+        Op::Any(op) => op.axes.iter().copied().collect(),
+        Op::All(op) => op.axes.iter().copied().collect(),
+        Op::Cumsum(op) => SmallVec::from_slice(&[op.axis]),
+        Op::Softmax(_) | Op::LogSoftmax(_) | Op::RmsNorm(_) | Op::LayerNorm(_) => SmallVec::from_slice(&[last()]),
+        _ => SmallVec::new(),
+    }
+}
+
+/// True when the axes are the last ones of a tensor of this rank.
+pub fn is_suffix(axes: &[usize], rank: usize) -> bool {
+    axes.iter().rev().enumerate().all(|(back, &axis)| axis + back + 1 == rank)
+}
+
+/// Splits a shape such that the groups have these extents (O, P, F); `None` where no split does.
+pub fn layout_with_extents(shape: &[usize], (outer, rows, free): (usize, usize, usize)) -> Option<Layout> {
+    let take = |from: usize, wanted: usize| {
+        let mut count = 1;
+        (from..=shape.len()).find(|&end| {
+            count = shape[from..end].iter().product();
+            count == wanted
+        })
+    };
+    let outer_end = take(0, outer)?;
+    let rows_end = take(outer_end, rows)?;
+    let rest: usize = shape[rows_end..].iter().product();
+    (rest == free).then(|| Layout { n_outer: outer_end as u8, n_partition: (rows_end - outer_end) as u8 })
+}
+
+fn result_layout(graph: &Graph, node: &Node, layouts: &[Option<Layout>]) -> Option<Layout> {
+    let result = graph.ty(*node.results.first()?);
+    match node.op.class() {
+        OpClass::Pointwise | OpClass::Reduction | OpClass::Scan | OpClass::Fused => row_layout(graph, node, layouts),
+        OpClass::Contraction => {
+            let shared = graph.ty(node.operands[1]).rank() == 2;
+            let n_batch = if shared { 0 } else { result.rank() - 2 };
+            Some(Layout { n_outer: n_batch as u8, n_partition: (result.rank() - 1 - n_batch) as u8 })
+        }
+        OpClass::Movement => {
+            let Op::Reshape(_) = node.op else { return None };
+            let operand = node.operands[0];
+            let layout = layouts[operand.index()]?;
+            layout_with_extents(&result.shape, layout.extents(&graph.ty(operand).shape))
+        }
+        OpClass::Indexing => {
+            let n_rows = match node.op {
+                Op::GatherRows(_) => graph.ty(node.operands[1]).rank(),
+                _ => result.rank(),
+            };
+            Some(Layout { n_outer: 0, n_partition: n_rows as u8 })
+        }
+        OpClass::Creation => None,
+    }
+}
+
+fn row_layout(graph: &Graph, node: &Node, layouts: &[Option<Layout>]) -> Option<Layout> {
+    let shape = frame_shape(graph, node);
+    let axes = combined_axes(graph, node);
+    if !is_suffix(&axes, shape.len()) {
+        return None;
+    }
+    let rows_end_limit = axes.first().copied().unwrap_or(shape.len());
+    let fits = |layout: &Layout| usize::from(layout.n_outer + layout.n_partition) <= rows_end_limit;
+    let same_shape = |operand: &&ValueId| graph.ty(**operand).shape == *shape;
+    let inherited = node.operands.iter().filter(same_shape).find_map(|operand| layouts[operand.index()].filter(fits));
+    let default = Layout { n_outer: 0, n_partition: shape.len().saturating_sub(1).min(rows_end_limit) as u8 };
+    Some(inherited.unwrap_or(default))
+}
+
+fn unsupported_reason(graph: &Graph, node: &Node) -> Option<String> {
+    let operand = |position: usize| graph.ty(node.operands[position]);
+    let result = graph.ty(*node.results.first()?);
+    let types = node.operands.iter().chain(&node.results).map(|&value| graph.ty(value));
+    for ty in types {
+        match ty.dtype {
+            Dtype::F64 => return Some("the device has no f64 arithmetic".to_string()),
+            Dtype::F8E4m3 | Dtype::F8E5m2 => return Some(format!("{} is not lowered", ty.dtype)),
+            Dtype::F32 | Dtype::Bf16 | Dtype::F16 | Dtype::I64 | Dtype::I32 | Dtype::Bool => {}
+            Dtype::I16 | Dtype::I8 | Dtype::U8 => match node.op.class() {
+                OpClass::Movement | OpClass::Creation => {}
+                _ => return Some(format!("arithmetic in {} is not lowered", ty.dtype)),
+            },
+        }
+    }
+    match &node.op {
+        Op::Cast(op) if operand(0).dtype.is_float() && op.dtype.is_integer() => {
+            Some(format!("a cast from {} to {} is not lowered", operand(0).dtype, op.dtype))
+        }
+        Op::ReduceSum(_) | Op::ReduceMean(_) | Op::ReduceMax(_) | Op::ReduceMin(_) | Op::Cumsum(_)
+            if !operand(0).dtype.is_float() =>
+        {
+            Some(format!("{} of {} is not exact on the device", node.op.name(), operand(0).dtype))
+        }
+        Op::Maximum(_) | Op::Minimum(_) | Op::Abs(_) | Op::Neg(_) if result.dtype.is_integer() => {
+            Some(format!("{} of {} is not lowered", node.op.name(), result.dtype))
+        }
+        Op::Cumsum(op) if op.axis + 1 != result.rank() => Some("cumsum over an axis that is not the last".to_string()),
+        Op::Matmul(_) | Op::FusedMatmul(_) if operand(0).rank() < 2 || operand(1).rank() < 2 => {
+            Some("a contraction of vectors is not lowered".to_string())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::layout_with_extents;
+    use ir::graph::Layout;
+
+    #[test]
+    fn a_reshape_keeps_a_layout_where_groups_stay_aligned() {
+        let found = layout_with_extents(&[2, 16, 4, 8], (1, 32, 32));
+        assert_eq!(found, Some(Layout { n_outer: 0, n_partition: 2 }));
+        assert_eq!(layout_with_extents(&[2, 16, 32], (1, 64, 16)), None);
+        assert_eq!(layout_with_extents(&[8, 16, 4], (8, 16, 4)), Some(Layout { n_outer: 1, n_partition: 1 }));
+    }
+}
