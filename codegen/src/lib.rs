@@ -1,8 +1,12 @@
 //! Graph to program lowering, linking and packaging.
 
+pub mod link;
 pub mod lower;
 pub mod map;
+pub mod package;
 pub mod place;
 
-pub use lower::{LowerStats, lower};
+pub use link::{LinkedKernel, link};
+pub use lower::{LowerStats, expand_long_rows, lower};
+pub use package::package;
 pub use place::{Unsupported, place};

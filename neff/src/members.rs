@@ -4,6 +4,7 @@
 //! numeric strings. Members whose content is not published (activation and vector tables, `.dbg`) have no type here.
 
 mod definition;
+mod element;
 mod engine;
 mod integer;
 pub mod npy;
@@ -15,6 +16,7 @@ pub use definition::{
     CcStreams, Definition, DynamicDma, Queue, QueueKind, StatebufferReservation, Variable, VariableKind,
     engine_file_stem,
 };
+pub use element::{element_name, element_type};
 pub use engine::{DmaEntry, DmaSide, DmaTransfer, DveTables, EngineFile};
 pub use stats::{HloStats, Metric, Metrics};
 pub use tensor_map::{TensorEntry, TensorKind, TensorMap, format_of_rank};

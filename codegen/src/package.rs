@@ -1,0 +1,287 @@
+//! A synchronized program as one NEFF.
+//!
+//! What the device needs stands in documented members: streams, variables, constants, shapes.
+//! Source lines go into `sg00/neffuse_debug.json`, statistics into `hlo_stats.json` and
+//! `metrics.json`; nothing that runs the file reads those three.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ir::program::{DmaQueue, Engine, HbmKind, HbmTensor, InstructionKind};
+use ir::target::TargetName;
+use ir::{Dtype, Graph, Program, types::packed_strides};
+use neff::container::{Draft, OPEN_ENCODING_BIT, write};
+use neff::members::{
+    BuildInfo, Definition, EngineFile, GraphFile, HloStats, Kelf, KelfGraph, Metric, Queue, QueueKind, TensorEntry,
+    TensorKind, TensorMap, Variable, VariableKind, element_name, engine_file_stem, npy, to_compact_json,
+    to_pretty_json,
+};
+use serde::Serialize;
+
+use crate::link::LinkedKernel;
+
+/// Transfers of one logical core spread over this many queues.
+const QUEUES_PER_SET: u64 = 16;
+
+/// Writes the NEFF of a linked program.
+///
+/// # Errors
+/// What the container has no room for.
+pub fn package(graph: &Graph, program: &Program, kernel: &LinkedKernel) -> Result<Vec<u8>, neff::Error> {
+    let names = variable_names(program);
+    let mut members = BTreeMap::new();
+    let file_name = "file.neff".to_owned();
+    members.insert("info.json".to_owned(), to_pretty_json(&build_info(&file_name)));
+    members.insert("kelf-0.json".to_owned(), to_pretty_json(&kelf(program.target)));
+    members.insert("neff.json".to_owned(), to_pretty_json(&graph_file(program, &names)));
+    members.insert("hlo_stats.json".to_owned(), to_pretty_json(&hlo_stats(program)));
+    members.insert("metrics.json".to_owned(), to_pretty_json(&metrics(program)));
+    let definition = definition(program, &names);
+    for (tensor, name) in program.tensors.iter().zip(&names) {
+        if let HbmKind::Constant(data) = &tensor.kind {
+            let shape: Vec<u64> = tensor.shape.iter().map(|&dim| dim as u64).collect();
+            members.insert(format!("sg00/{}", constant_file(name)), npy::write(npy_type(tensor.dtype), &shape, data));
+        }
+    }
+    for engine in Engine::ALL {
+        let stem = engine_file_stem(engine);
+        members.insert(format!("sg00/{stem}.json"), to_pretty_json(&engine_file(stem)));
+        members.insert(format!("sg00/{stem}.bin"), kernel.stream(engine).to_vec());
+    }
+    members.insert("sg00/def.json".to_owned(), to_pretty_json(&definition));
+    members.insert("sg00/tensor_map.json".to_owned(), to_pretty_json(&tensor_map(graph, program, &names)));
+    members.insert("sg00/neffuse_debug.json".to_owned(), to_compact_json(&DebugInfo::of(program)));
+    write(&Draft { name: file_name, feature_bits: 1 << OPEN_ENCODING_BIT, lnc_size: 1, members })
+}
+
+/// The id of each HBM tensor in `def.json`; 0 is the state buffer.
+pub fn variable_ids(program: &Program) -> Vec<u32> {
+    (1..=program.tensors.len() as u32).collect()
+}
+
+/// A unique name for each HBM tensor, its own where that is free.
+fn variable_names(program: &Program) -> Vec<String> {
+    let mut taken: BTreeSet<String> = BTreeSet::from(["SB".to_owned()]);
+    let unique = |tensor: &HbmTensor| {
+        let mut name = tensor.name.clone();
+        let mut counter = 1;
+        while !taken.insert(name.clone()) {
+            name = format!("{}_{counter}", tensor.name);
+            counter += 1;
+        }
+        name
+    };
+    program.tensors.iter().map(unique).collect()
+}
+
+fn build_info(name: &str) -> BuildInfo {
+    let mut num_tpb_per_node = vec![0; 64];
+    num_tpb_per_node[0] = 1;
+    BuildInfo {
+        tool_version: format!("neffuse-{}", env!("CARGO_PKG_VERSION")),
+        kelp_version: "Dynamic".to_owned(),
+        name: name.to_owned(),
+        num_tpb: 1,
+        num_tpb_requested: 1,
+        num_tpb_per_node,
+        ..BuildInfo::default()
+    }
+}
+
+/// The vendor's chip names; for trn3 none is published.
+fn kelf(target: TargetName) -> Kelf {
+    let chip = match target {
+        TargetName::Trn1 => "sunda",
+        TargetName::Trn2 => "cayman",
+        TargetName::Trn3 => "trn3",
+    };
+    let graph = KelfGraph { definition: "sg00/def.json".to_owned(), name: "sg00".to_owned(), ..KelfGraph::default() };
+    Kelf { graphs: vec![graph], version: "0.5".to_owned(), target: chip.to_owned(), ..Kelf::default() }
+}
+
+fn shape_of(tensor: &HbmTensor) -> Vec<i64> {
+    tensor.shape.iter().map(|&dim| dim as i64).collect()
+}
+
+fn graph_file(program: &Program, names: &[String]) -> GraphFile {
+    let listed = |is_input: bool| {
+        let mut found: Vec<(u32, &str, &str, Vec<i64>)> = Vec::new();
+        for (tensor, name) in program.tensors.iter().zip(names) {
+            let position = match tensor.kind {
+                HbmKind::Input(position) if is_input => position,
+                HbmKind::Output(position) if !is_input => position,
+                HbmKind::Input(_) | HbmKind::Output(_) | HbmKind::Constant(_) | HbmKind::Scratch => continue,
+            };
+            found.push((position, name.as_str(), element_name(tensor.dtype), shape_of(tensor)));
+        }
+        found.sort();
+        found
+    };
+    let (inputs, outputs) = (listed(true), listed(false));
+    let rows = |found: &[(u32, &str, &str, Vec<i64>)]| -> Vec<(String, String, Vec<i64>)> {
+        found.iter().map(|(_, name, dtype, shape)| ((*name).to_owned(), (*dtype).to_owned(), shape.clone())).collect()
+    };
+    let (inputs, outputs) = (rows(&inputs), rows(&outputs));
+    fn borrowed(rows: &[(String, String, Vec<i64>)]) -> Vec<(&str, &str, &[i64])> {
+        rows.iter().map(|(name, dtype, shape)| (name.as_str(), dtype.as_str(), shape.as_slice())).collect()
+    }
+    GraphFile::of_one_kelf(&borrowed(&inputs), &borrowed(&outputs), 1)
+}
+
+fn hlo_stats(program: &Program) -> HloStats {
+    let macs: i64 = program.instructions.iter().map(|instruction| multiply_accumulates(&instruction.kind)).sum();
+    let bytes = |wanted: fn(&HbmKind) -> bool| -> i64 {
+        program.tensors.iter().filter(|tensor| wanted(&tensor.kind)).map(|tensor| tensor.size_bytes as i64).sum()
+    };
+    HloStats::of_graph(
+        macs,
+        bytes(|kind| matches!(kind, HbmKind::Input(_))),
+        bytes(|kind| matches!(kind, HbmKind::Output(_))),
+        bytes(|kind| matches!(kind, HbmKind::Constant(_))),
+    )
+}
+
+fn multiply_accumulates(kind: &InstructionKind) -> i64 {
+    let InstructionKind::Matmul { stationary, moving, .. } = kind else { return 0 };
+    i64::from(stationary.n_partitions) * stationary.n_elements() as i64 * moving.n_elements() as i64
+}
+
+fn metrics(program: &Program) -> Vec<Metric> {
+    let hbm: u64 = program.tensors.iter().map(|tensor| tensor.size_bytes).sum();
+    vec![
+        Metric::new("TPBCount", 1, "Count"),
+        Metric::new("EstimatedLowerBoundLatency", 0, "Milliseconds"),
+        Metric::new("EstimatedUpperBoundThroughput", 0, "Count per Second"),
+        Metric::new("InferentiaDRAMUsage", hbm, "Bytes"),
+    ]
+}
+
+fn engine_file(stem: &str) -> EngineFile {
+    EngineFile { name: format!("{stem}.json"), instr: format!("{stem}.bin"), ..EngineFile::default() }
+}
+
+fn constant_file(name: &str) -> String {
+    format!("value_{name}.npy")
+}
+
+fn definition(program: &Program, names: &[String]) -> Definition {
+    let mut definition = Definition::with_default_names();
+    definition.var.insert("SB".to_owned(), Variable::unsized_of(VariableKind::StateBuffer, 0));
+    for ((tensor, name), var_id) in program.tensors.iter().zip(names).zip(variable_ids(program)) {
+        let var_id = u64::from(var_id);
+        let variable = match &tensor.kind {
+            HbmKind::Input(_) => Variable::sized(VariableKind::Input, var_id, tensor.size_bytes),
+            HbmKind::Output(_) => Variable::sized(VariableKind::Output, var_id, tensor.size_bytes),
+            HbmKind::Constant(_) => {
+                Variable { alignment: None, ..Variable::file(var_id, tensor.size_bytes, constant_file(name)) }
+            }
+            HbmKind::Scratch => Variable::sized(VariableKind::TmpBuf, var_id, tensor.size_bytes),
+        };
+        definition.var.insert(name.clone(), variable);
+    }
+    for (name, owner, semaphores) in queues(program) {
+        let queue = Queue {
+            dynamic_dma: None,
+            fabric_path: Some("main".to_owned()),
+            num_queues: Some(QUEUES_PER_SET),
+            owner: Some(owner.name().to_owned()),
+            pinned: None,
+            queue_instances: None,
+            semaphore: None,
+            semaphore_set: Some(semaphores.into_iter().map(u64::from).collect()),
+            kind: QueueKind::Dynamic,
+            extra: neff::members::Extra::new(),
+        };
+        definition.dma_queue.insert(name, queue);
+    }
+    definition
+}
+
+/// The queue sets that the program uses: name, triggering engine, completion semaphores.
+fn queues(program: &Program) -> Vec<(String, Engine, BTreeSet<u16>)> {
+    let mut used: BTreeMap<(DmaQueue, Engine), BTreeSet<u16>> = BTreeMap::new();
+    for instruction in &program.instructions {
+        let InstructionKind::Dma { queue, .. } = &instruction.kind else { continue };
+        let semaphores = used.entry((*queue, instruction.engine)).or_default();
+        semaphores.extend(instruction.update.map(|update| update.semaphore));
+    }
+    let name = |queue: DmaQueue, engine: Engine| {
+        let stem = match engine {
+            Engine::Act => "Act",
+            Engine::Pe | Engine::Dve | Engine::Pool | Engine::Sp => engine_file_stem(engine),
+        };
+        match queue {
+            DmaQueue::Hardware => format!("q{stem}DynamicHW"),
+            DmaQueue::Software => format!("q{stem}Dynamic"),
+            DmaQueue::Ring => format!("q{stem}Ring"),
+        }
+    };
+    used.into_iter().map(|((queue, engine), semaphores)| (name(queue, engine), engine, semaphores)).collect()
+}
+
+/// NumPy's type for the elements of a constant; 16-bit and 8-bit floats as unsigned patterns.
+fn npy_type(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::F64 => "<f8",
+        Dtype::F32 => "<f4",
+        Dtype::Bf16 => "<u2",
+        Dtype::F16 => "<f2",
+        Dtype::F8E4m3 | Dtype::F8E5m2 | Dtype::U8 => "|u1",
+        Dtype::I64 => "<i8",
+        Dtype::I32 => "<i4",
+        Dtype::I16 => "<i2",
+        Dtype::I8 => "|i1",
+        Dtype::Bool => "|b1",
+    }
+}
+
+/// Inputs and outputs with their position in the graph and, where they are not packed, their steps
+/// in elements.
+fn tensor_map(graph: &Graph, program: &Program, names: &[String]) -> TensorMap {
+    let mut map = TensorMap::new();
+    for (tensor, name) in program.tensors.iter().zip(names) {
+        let dtype = element_name(tensor.dtype);
+        let (kind, position, strides) = match &tensor.kind {
+            HbmKind::Input(position) => (TensorKind::Input, *position, &graph.inputs[*position as usize].strides),
+            HbmKind::Output(position) => (TensorKind::Output, *position, &graph.outputs[*position as usize].strides),
+            HbmKind::Constant(_) => {
+                let file = constant_file(name);
+                map.insert(name.clone(), TensorEntry::constant(name, dtype, &shape_of(tensor), &file));
+                continue;
+            }
+            HbmKind::Scratch => continue,
+        };
+        let mut entry = TensorEntry::io(name, kind, dtype, &shape_of(tensor));
+        entry.extra.insert("position".to_owned(), position.into());
+        let packed: Vec<i64> = packed_strides(&tensor.shape).iter().map(|&step| step as i64).collect();
+        if let Some(strides) = strides
+            && strides.as_slice() != packed.as_slice()
+        {
+            entry.extra.insert("strides".to_owned(), strides.to_vec().into());
+        }
+        map.insert(name.clone(), entry);
+    }
+    map
+}
+
+/// Source lines, for people and for error messages.
+#[derive(Serialize)]
+struct DebugInfo<'a> {
+    graph: &'a str,
+    locations: Vec<[&'a str; 4]>,
+    /// By engine: for each record, positions in `locations`.
+    lines: BTreeMap<&'static str, Vec<Vec<u32>>>,
+}
+
+impl<'a> DebugInfo<'a> {
+    fn of(program: &'a Program) -> Self {
+        let locations = program.locations.iter();
+        let locations = locations
+            .map(|place| [place.node.as_str(), place.target.as_str(), place.module.as_str(), place.line.as_str()]);
+        let lines = Engine::ALL.map(|engine| {
+            let records = program.stream(engine);
+            let records = records.map(|(_, record)| record.locations.iter().map(|location| location.0).collect());
+            (engine.name(), records.collect())
+        });
+        DebugInfo { graph: &program.name, locations: locations.collect(), lines: lines.into_iter().collect() }
+    }
+}
