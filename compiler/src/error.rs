@@ -1,0 +1,125 @@
+//! What can go wrong, with the exit code of each kind.
+//!
+//! The first line of a message stands alone: a caller that shows only one line shows that one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::import::{ImportError, UnsupportedNode};
+
+/// Why a command did not succeed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Error {
+    /// The input or the command line is wrong. Exit code 1.
+    Input(String),
+    /// These nodes of the graph cannot be compiled. Exit code 2.
+    Unsupported { graph: String, nodes: Vec<UnsupportedNode> },
+    /// A fault of the compiler or the simulator. Exit code 3.
+    Internal(String),
+    /// Results differ from what they must be. Exit code 4.
+    Mismatch(String),
+}
+
+impl Error {
+    /// Exit code of the command.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Input(_) => 1,
+            Error::Unsupported { .. } => 2,
+            Error::Internal(_) => 3,
+            Error::Mismatch(_) => 4,
+        }
+    }
+
+    /// Word for the kind of error.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Input(_) => "bad-input",
+            Error::Unsupported { .. } => "unsupported",
+            Error::Internal(_) => "internal",
+            Error::Mismatch(_) => "mismatch",
+        }
+    }
+
+    /// The nodes that cannot be compiled; empty for other errors.
+    pub fn unsupported(&self) -> &[UnsupportedNode] {
+        match self {
+            Error::Unsupported { nodes, .. } => nodes,
+            Error::Input(_) | Error::Internal(_) | Error::Mismatch(_) => &[],
+        }
+    }
+
+    /// An import error of this file.
+    pub fn import(name: &str, error: ImportError) -> Error {
+        match error {
+            ImportError::Malformed(reason) => Error::Input(format!("{name}: {reason}")),
+            ImportError::Unsupported(nodes) => Error::Unsupported { graph: name.to_owned(), nodes },
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "error[{}]: ", self.code())?;
+        match self {
+            Error::Input(message) | Error::Internal(message) | Error::Mismatch(message) => formatter.write_str(message),
+            Error::Unsupported { graph, nodes } => write_unsupported(formatter, graph, nodes),
+        }
+    }
+}
+
+fn write_unsupported(formatter: &mut fmt::Formatter<'_>, graph: &str, nodes: &[UnsupportedNode]) -> fmt::Result {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for node in nodes {
+        *counts.entry(&node.location.target).or_default() += 1;
+    }
+    let ops: Vec<String> = counts.iter().map(|(target, count)| format!("{target} ({count})")).collect();
+    let noun = if nodes.len() == 1 { "node" } else { "nodes" };
+    write!(formatter, "{graph}: {} {noun} cannot be compiled: {}", nodes.len(), ops.join(", "))?;
+    for node in nodes {
+        let UnsupportedNode { location, result, reason } = node;
+        write!(formatter, "\n  {} = {}", location.node, location.target)?;
+        if !result.is_empty() {
+            write!(formatter, " -> {result}")?;
+        }
+        for place in [&location.module, &location.line] {
+            if !place.is_empty() {
+                write!(formatter, ", {place}")?;
+            }
+        }
+        write!(formatter, "\n      {reason}")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use ir::graph::Location;
+
+    use super::Error;
+    use crate::import::UnsupportedNode;
+
+    #[test]
+    fn unsupported_nodes_are_all_listed_under_a_line_that_stands_alone() {
+        let node = |node: &str, target: &str| UnsupportedNode {
+            location: Location {
+                node: node.to_owned(),
+                target: target.to_owned(),
+                module: "layers.0".to_owned(),
+                line: "model.py:12".to_owned(),
+            },
+            result: "float32[2]".to_owned(),
+            reason: "this overload is not supported".to_owned(),
+        };
+        let nodes = vec![node("sort", "aten.sort.default"), node("topk", "aten.topk.default")];
+        let error = Error::Unsupported { graph: "g".to_owned(), nodes };
+        let text = error.to_string();
+        let mut lines = text.lines();
+        let first = "error[unsupported]: g: 2 nodes cannot be compiled: aten.sort.default (1), aten.topk.default (1)";
+        assert_eq!(lines.next(), Some(first));
+        assert_eq!(lines.next(), Some("  sort = aten.sort.default -> float32[2], layers.0, model.py:12"));
+        assert_eq!(error.exit_code(), 2);
+    }
+}
