@@ -5,6 +5,7 @@
 //! * [`info`]: what an inspector says about any NEFF, as a report and as text.
 //! * [`unpack`]: the members of a NEFF as files in a folder.
 //! * [`isa`]: the open instruction encoding.
+//! * [`kernel_object`]: the ELF relocatable object of one kernel.
 //!
 //! `docs/neff.md` describes the files byte by byte. Every reader here takes bytes that anyone may have made:
 //! it never panics, reads no more than [`container::Limits`] allows, and says where and why it stopped.
@@ -13,6 +14,7 @@ pub mod container;
 mod error;
 pub mod info;
 pub mod isa;
+pub mod kernel_object;
 pub mod members;
 pub mod unpack;
 
