@@ -173,6 +173,18 @@ impl Graph {
         let operand_types: SmallVec<[TensorType; 4]> =
             operands.iter().map(|&operand| self.ty(operand).clone()).collect();
         let result_types = op.infer(&operand_types)?;
+        Ok(self.push_unchecked(op, operands, result_types, locations))
+    }
+
+    /// Adds a node with result types as they are given and operands that need not exist yet. The
+    /// verifier finds what is wrong with such a node.
+    pub fn push_unchecked(
+        &mut self,
+        op: Op,
+        operands: &[ValueId],
+        result_types: impl IntoIterator<Item = TensorType>,
+        locations: &[LocationId],
+    ) -> NodeId {
         let node = NodeId(u32::try_from(self.nodes.len()).expect("fewer than 2^32 nodes"));
         let mut results = SmallVec::new();
         for (index, ty) in result_types.into_iter().enumerate() {
@@ -183,7 +195,7 @@ impl Graph {
         locations.sort_unstable();
         locations.dedup();
         self.nodes.push(Node { op, operands: SmallVec::from_slice(operands), results, locations });
-        Ok(node)
+        node
     }
 
     /// Adds a node with one result and returns that.

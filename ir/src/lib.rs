@@ -4,13 +4,18 @@
 //! Nothing here transforms a graph or runs a program; passes, lowering and simulation live in
 //! crates that depend on this one.
 
+pub mod diagnostic;
 pub mod graph;
 pub mod ops;
 pub mod program;
+pub mod random_graph;
 pub mod reference;
 pub mod target;
+pub mod text;
 pub mod types;
+pub mod verify;
 
+pub use diagnostic::{Diagnostic, Diagnostics};
 pub use graph::{Graph, Node, NodeId, ValueId};
 pub use ops::Op;
 pub use program::Program;

@@ -2,6 +2,7 @@
 
 use ir::graph::{Graph, InputRole};
 use ir::ops::{Add, Cast, Exp, LayerNorm, Matmul, Mul};
+use ir::random_graph::{RandomGraphOptions, random_graph, random_inputs};
 use ir::reference::{Lanes, Rounding, Value, compare, evaluate, round_float};
 use ir::types::{F32Bits, TensorType};
 use ir::{Dtype, Op};
@@ -229,4 +230,26 @@ fn integers_and_bools_are_judged_exactly() {
     let bools = |lane| Value::bools(&[1], [lane]);
     assert!(!compare(&bools(true), &bools(false), &bools(false), Dtype::Bool).passes());
     assert!(!compare(&bools(true), &of([1, 1]), &of([1, 1]), Dtype::I64).passes());
+}
+
+#[test]
+fn random_graphs_evaluate_to_numbers_near_their_truth() {
+    for seed in 0..150 {
+        let graph = random_graph(seed, &RandomGraphOptions::default());
+        let inputs = random_inputs(&graph, seed);
+        let eager = evaluate(&graph, &inputs, Rounding::PerOp).expect("evaluates");
+        let truth = evaluate(&graph, &inputs, Rounding::None).expect("evaluates");
+        for ((output, eager), truth) in graph.outputs.iter().zip(eager).zip(truth) {
+            let (eager, truth) = (eager.expect("a value"), truth.expect("a value"));
+            let ty = graph.ty(output.value.expect("a value"));
+            assert!(eager.is_of(ty) && truth.is_of(ty), "{graph}");
+            if let Lanes::Float(lanes) = &truth.lanes {
+                assert!(lanes.iter().all(|lane| lane.abs() <= 1000.0), "{graph}");
+                let comparison = compare(&eager, &eager, &truth, ty.dtype);
+                assert!(comparison.passes());
+                let scale = lanes.iter().fold(1.0, |scale: f64, lane| scale.max(lane.abs()));
+                assert!(comparison.max_abs_error <= 0.3 * scale, "{comparison:?} {graph}");
+            }
+        }
+    }
 }

@@ -354,5 +354,6 @@ fn check_arity(name: &str, arity: Arity, n_operands: usize) -> Result<(), TypeEr
     if fits {
         return Ok(());
     }
-    Err(TypeError::new(format!("`{name}` takes {wanted} operands, not {n_operands}")))
+    let noun = if arity == Arity::Exactly(1) { "operand" } else { "operands" };
+    Err(TypeError::new(format!("`{name}` takes {wanted} {noun}, not {n_operands}")))
 }
