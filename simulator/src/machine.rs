@@ -1,0 +1,367 @@
+//! One loaded program and its execution.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use ir::program::rules::{self, Rule};
+use ir::program::{Engine, HbmKind, HbmTensor, Instruction, Program, Tile, memory_tiles};
+use ir::target::{Target, TargetName};
+use ir::types::{Dtype, Shape};
+
+use crate::error::{LoadError, RunError};
+use crate::finding::{Finding, FindingKind, Findings, Site};
+use crate::timeline::{Schedule, Timeline};
+use crate::values::Executor;
+use crate::values::memory::{BufferPlace, Memory};
+
+/// An instruction of a loaded program: its engine and its position in that engine's stream.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InstructionId {
+    pub engine: Engine,
+    pub position: u32,
+}
+
+impl fmt::Display for InstructionId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}[{}]", self.engine.name(), self.position)
+    }
+}
+
+/// An input or output of the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    pub name: String,
+    pub dtype: Dtype,
+    pub shape: Shape,
+    /// Size of the buffer, which strides may make larger than the packed tensor.
+    pub size_bytes: u64,
+}
+
+/// A tensor's content: its buffer, little-endian.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorBytes {
+    pub dtype: Dtype,
+    pub shape: Shape,
+    pub bytes: Vec<u8>,
+}
+
+/// What a run gives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outputs {
+    /// By position in the program's outputs; `None` where the program has no such output.
+    pub tensors: Vec<Option<TensorBytes>>,
+    /// Activation inputs without a valid result. Their results are NaN.
+    pub findings: Findings,
+}
+
+/// Device memory of a program: buffers, and the tensors that lie in them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeviceMemory {
+    pub buffer_bytes: Vec<u64>,
+    /// One per tensor.
+    pub places: Vec<BufferPlace>,
+}
+
+/// One loaded program.
+pub struct Machine {
+    pub(crate) target: &'static Target,
+    /// Engine by engine, each in stream order.
+    pub(crate) instructions: Vec<Instruction>,
+    /// First instruction of each engine, and the end.
+    stream_starts: [usize; Engine::ALL.len() + 1],
+    /// SBUF, PSUM.
+    pub(crate) tiles: Vec<Tile>,
+    pub(crate) tensors: Vec<HbmTensor>,
+    pub(crate) device: DeviceMemory,
+    inputs: Vec<Option<usize>>,
+    outputs: Vec<Option<usize>>,
+    /// Model lines of each instruction; empty where unknown.
+    sources: Vec<Vec<String>>,
+    schedule: OnceLock<Result<Schedule, Box<Finding>>>,
+}
+
+/// The parts of a machine before it is put together.
+pub(crate) struct Parts {
+    pub target: TargetName,
+    /// In the absolute form, in any order that keeps each engine's.
+    pub instructions: Vec<Instruction>,
+    pub tensors: Vec<HbmTensor>,
+    pub device: DeviceMemory,
+    /// Tensors by position of input and output.
+    pub inputs: Vec<Option<usize>>,
+    pub outputs: Vec<Option<usize>>,
+}
+
+impl Machine {
+    /// Loads a NEFF. Reads `def.json`, `neff.json`, engine streams, constants and `tensor_map.json`,
+    /// and no other member.
+    ///
+    /// # Errors
+    /// A damaged container, another encoding, or members that do not fit together.
+    pub fn load(neff: &[u8]) -> Result<Machine, LoadError> {
+        crate::load::read(neff).map(Machine::from_parts)
+    }
+
+    /// A synchronized program without a file around it, for tests and studies of timing.
+    ///
+    /// # Errors
+    /// A tile without an address.
+    pub fn from_program(program: &Program) -> Result<Machine, LoadError> {
+        let absolute = program.to_absolute()?;
+        let device = DeviceMemory {
+            buffer_bytes: absolute.tensors.iter().map(|tensor| tensor.size_bytes).collect(),
+            places: (0..absolute.tensors.len()).map(|buffer| BufferPlace { buffer, start_byte: 0 }).collect(),
+        };
+        let positions = |position_of: fn(&HbmKind) -> Option<u32>| {
+            let mut slots = Vec::new();
+            for (index, tensor) in absolute.tensors.iter().enumerate() {
+                let Some(position) = position_of(&tensor.kind) else { continue };
+                if slots.len() <= position as usize {
+                    slots.resize(position as usize + 1, None);
+                }
+                slots[position as usize] = Some(index);
+            }
+            slots
+        };
+        let inputs = positions(|kind| match kind {
+            HbmKind::Input(position) => Some(*position),
+            HbmKind::Output(_) | HbmKind::Constant(_) | HbmKind::Scratch => None,
+        });
+        let outputs = positions(|kind| match kind {
+            HbmKind::Output(position) => Some(*position),
+            HbmKind::Input(_) | HbmKind::Constant(_) | HbmKind::Scratch => None,
+        });
+        let lines: Vec<String> = program.locations.iter().map(source_text).collect();
+        let mut machine = Machine::from_parts(Parts {
+            target: absolute.target,
+            instructions: absolute.instructions,
+            tensors: absolute.tensors,
+            device,
+            inputs,
+            outputs,
+        });
+        machine.sources = machine
+            .instructions
+            .iter()
+            .map(|instruction| {
+                instruction.locations.iter().filter_map(|location| lines.get(location.index()).cloned()).collect()
+            })
+            .collect();
+        Ok(machine)
+    }
+
+    pub(crate) fn from_parts(parts: Parts) -> Machine {
+        let target = parts.target.target();
+        let mut instructions = Vec::with_capacity(parts.instructions.len());
+        let mut stream_starts = [0; Engine::ALL.len() + 1];
+        for (number, engine) in Engine::ALL.into_iter().enumerate() {
+            stream_starts[number] = instructions.len();
+            instructions.extend(parts.instructions.iter().filter(|instruction| instruction.engine == engine).cloned());
+        }
+        stream_starts[Engine::ALL.len()] = instructions.len();
+        Machine {
+            target,
+            instructions,
+            stream_starts,
+            tiles: memory_tiles(target),
+            tensors: parts.tensors,
+            device: parts.device,
+            inputs: parts.inputs,
+            outputs: parts.outputs,
+            sources: Vec::new(),
+            schedule: OnceLock::new(),
+        }
+    }
+
+    /// The chip that the program is for.
+    pub fn target(&self) -> TargetName {
+        self.target.name
+    }
+
+    /// Inputs by position; `None` where the program has no such input.
+    pub fn inputs(&self) -> Vec<Option<TensorInfo>> {
+        self.inputs.iter().map(|slot| slot.map(|tensor| self.info(tensor))).collect()
+    }
+
+    /// Outputs by position; `None` where the program has no such output.
+    pub fn outputs(&self) -> Vec<Option<TensorInfo>> {
+        self.outputs.iter().map(|slot| slot.map(|tensor| self.info(tensor))).collect()
+    }
+
+    /// One engine's stream.
+    pub fn stream(&self, engine: Engine) -> &[Instruction] {
+        &self.instructions[self.stream_range(engine)]
+    }
+
+    /// Names the model lines behind instructions, for findings. Neither values nor times depend on
+    /// them.
+    pub fn set_sources(&mut self, sources: impl IntoIterator<Item = (InstructionId, Vec<String>)>) {
+        self.sources.resize(self.instructions.len(), Vec::new());
+        for (id, lines) in sources {
+            if (id.position as usize) < self.stream(id.engine).len() {
+                let flat = self.flat(id);
+                self.sources[flat] = lines;
+            }
+        }
+    }
+
+    /// Runs the program. `inputs` are buffers by position; an input that no instruction reads may
+    /// be left out.
+    ///
+    /// # Errors
+    /// Inputs that do not fit, a gather's index outside its table, or a program that breaks operand
+    /// rules or never ends. Races do not stop a run; [`Machine::check`] finds them.
+    pub fn run(&self, inputs: &[Option<&[u8]>]) -> Result<Outputs, RunError> {
+        let broken = self.rule_findings();
+        if !broken.is_empty() {
+            return Err(RunError::Illegal(broken));
+        }
+        let schedule = self.schedule().map_err(|finding| RunError::Deadlock(Box::new(finding.clone())))?;
+        let memory = self.memory(inputs)?;
+        let mut executor = Executor::new(self.target, memory);
+        for &flat in &schedule.order {
+            let id = self.id(flat);
+            executor.execute(id, &self.instructions[flat]).map_err(|error| RunError::IndexOutOfRange {
+                site: self.site(flat),
+                row: error.row,
+                index: error.index,
+                n_rows: error.n_rows,
+            })?;
+        }
+        let mut findings = Findings::default();
+        for bad in &executor.out_of_range {
+            findings.push(Finding {
+                kind: FindingKind::ActivationRange,
+                message: format!(
+                    "{:?} has no valid result for {} (partition {}, element {}), one of {} inputs",
+                    bad.function, bad.input, bad.partition, bad.element, bad.count
+                ),
+                sites: vec![self.site(self.flat(bad.instruction))],
+            });
+        }
+        let tensors =
+            self.outputs.iter().map(|slot| slot.map(|tensor| self.output(&executor.memory, tensor))).collect();
+        Ok(Outputs { tensors, findings })
+    }
+
+    /// Predicts the program's time. Times do not depend on data.
+    ///
+    /// # Errors
+    /// The finding that says why streams wait for ever.
+    pub fn timeline(&self) -> Result<Timeline, Finding> {
+        match self.schedule() {
+            Ok(schedule) => Ok(crate::timeline::summarise(self, schedule)),
+            Err(finding) => Err(finding.clone()),
+        }
+    }
+
+    /// Checks operand rules, order, initialisation and semaphores.
+    pub fn check(&self) -> Findings {
+        crate::check::check(self)
+    }
+
+    pub(crate) fn schedule(&self) -> Result<&Schedule, &Finding> {
+        self.schedule
+            .get_or_init(|| crate::timeline::simulate(self).map_err(Box::new))
+            .as_ref()
+            .map_err(|finding| &**finding)
+    }
+
+    /// Operand rules that instructions break.
+    pub(crate) fn rule_findings(&self) -> Findings {
+        let mut findings = Findings::default();
+        for (flat, instruction) in self.instructions.iter().enumerate() {
+            for violation in rules::check_instruction(self.target, instruction, &self.tiles, &self.tensors) {
+                findings.push(self.rule_finding(flat, violation));
+            }
+        }
+        findings
+    }
+
+    pub(crate) fn rule_finding(&self, flat: usize, violation: rules::Violation) -> Finding {
+        let rule: Rule = violation.rule;
+        Finding { kind: FindingKind::Rule(rule), message: violation.message, sites: vec![self.site(flat)] }
+    }
+
+    pub(crate) fn stream_range(&self, engine: Engine) -> std::ops::Range<usize> {
+        let number = engine as usize;
+        self.stream_starts[number]..self.stream_starts[number + 1]
+    }
+
+    pub(crate) fn id(&self, flat: usize) -> InstructionId {
+        let engine = self.instructions[flat].engine;
+        InstructionId { engine, position: (flat - self.stream_range(engine).start) as u32 }
+    }
+
+    pub(crate) fn flat(&self, id: InstructionId) -> usize {
+        self.stream_range(id.engine).start + id.position as usize
+    }
+
+    pub(crate) fn site(&self, flat: usize) -> Site {
+        Site {
+            instruction: self.id(flat),
+            name: self.instructions[flat].kind.name(),
+            sources: self.sources.get(flat).cloned().unwrap_or_default(),
+        }
+    }
+
+    fn info(&self, tensor: usize) -> TensorInfo {
+        let HbmTensor { name, kind: _, dtype, shape, size_bytes } = &self.tensors[tensor];
+        TensorInfo { name: name.clone(), dtype: *dtype, shape: shape.clone(), size_bytes: *size_bytes }
+    }
+
+    fn output(&self, memory: &Memory, tensor: usize) -> TensorBytes {
+        let TensorInfo { name: _, dtype, shape, size_bytes } = self.info(tensor);
+        let BufferPlace { buffer, start_byte } = memory.places[tensor];
+        let bytes = memory.buffers[buffer][start_byte..start_byte + size_bytes as usize].to_vec();
+        TensorBytes { dtype, shape, bytes }
+    }
+
+    /// Memories with inputs and constants in place.
+    fn memory(&self, inputs: &[Option<&[u8]>]) -> Result<Memory, RunError> {
+        if inputs.len() != self.inputs.len() {
+            return Err(RunError::InputCount { expected: self.inputs.len(), given: inputs.len() });
+        }
+        let mut buffers: Vec<Vec<u8>> = self.device.buffer_bytes.iter().map(|&bytes| vec![0; bytes as usize]).collect();
+        let mut place = |tensor: usize, content: &[u8]| {
+            let BufferPlace { buffer, start_byte } = self.device.places[tensor];
+            buffers[buffer][start_byte..start_byte + content.len()].copy_from_slice(content);
+        };
+        for (tensor, described) in self.tensors.iter().enumerate() {
+            if let HbmKind::Constant(content) = &described.kind {
+                place(tensor, content);
+            }
+        }
+        for (position, (slot, given)) in self.inputs.iter().zip(inputs).enumerate() {
+            let Some(tensor) = *slot else { continue };
+            let HbmTensor { name, size_bytes: expected, .. } = &self.tensors[tensor];
+            match given {
+                Some(content) if content.len() as u64 == *expected => place(tensor, content),
+                Some(content) => {
+                    let given = content.len() as u64;
+                    return Err(RunError::InputSize { position, name: name.clone(), expected: *expected, given });
+                }
+                None if self.reads(tensor) => {
+                    return Err(RunError::MissingInput { position, name: name.clone() });
+                }
+                None => {}
+            }
+        }
+        let (sbuf, psum) = (self.target.sbuf_usable_bytes as usize, self.target.psum_bytes() as usize);
+        Ok(Memory::new(self.target.partitions as usize, sbuf, psum, buffers, self.device.places.clone()))
+    }
+
+    fn reads(&self, tensor: usize) -> bool {
+        self.instructions.iter().any(|instruction| {
+            let read = instruction.kind.accesses().dma_read;
+            read.and_then(|side| side.hbm()).is_some_and(|id| id.index() == tensor)
+        })
+    }
+}
+
+/// A model location in one line.
+fn source_text(location: &ir::graph::Location) -> String {
+    let parts = [&location.line, &location.module, &location.node];
+    let known: Vec<&str> = parts.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    known.join(" ")
+}

@@ -1,0 +1,124 @@
+//! Programs for tests, written instruction by instruction.
+
+use ir::Dtype;
+use ir::program::{
+    Dim, DmaAccess, DmaDim, DmaPlace, DmaQueue, Engine, HbmId, HbmKind, HbmTensor, Instruction, InstructionKind,
+    PSUM_TILE, Program, SBUF_TILE, ScalarOperand, TileView, Update, Wait, memory_tiles,
+};
+use ir::target::TargetName;
+use smallvec::smallvec;
+
+use crate::machine::Machine;
+
+/// A program under construction; operands are absolute.
+pub(crate) struct Builder {
+    pub program: Program,
+}
+
+impl Builder {
+    pub fn new(target: TargetName) -> Builder {
+        let mut program = Program::new("test", target);
+        program.tiles = memory_tiles(target.target());
+        Builder { program }
+    }
+
+    fn tensor(&mut self, kind: HbmKind, dtype: Dtype, shape: &[usize]) -> HbmId {
+        let size_bytes = (shape.iter().product::<usize>() * dtype.size_bytes()) as u64;
+        let name = format!("t{}", self.program.tensors.len());
+        self.program.tensors.push(HbmTensor { name, kind, dtype, shape: shape.into(), size_bytes });
+        HbmId(self.program.tensors.len() as u32 - 1)
+    }
+
+    pub fn input(&mut self, dtype: Dtype, shape: &[usize]) -> HbmId {
+        let position = self.program.tensors.iter().filter(|tensor| matches!(tensor.kind, HbmKind::Input(_))).count();
+        self.tensor(HbmKind::Input(position as u32), dtype, shape)
+    }
+
+    pub fn output(&mut self, dtype: Dtype, shape: &[usize]) -> HbmId {
+        let position = self.program.tensors.iter().filter(|tensor| matches!(tensor.kind, HbmKind::Output(_))).count();
+        self.tensor(HbmKind::Output(position as u32), dtype, shape)
+    }
+
+    /// Appends an instruction and returns it for waits and updates.
+    pub fn push(&mut self, engine: Engine, kind: InstructionKind) -> &mut Instruction {
+        self.program.instructions.push(Instruction::new(engine, kind));
+        self.program.instructions.last_mut().expect("one was just pushed")
+    }
+
+    pub fn machine(&self) -> Machine {
+        Machine::from_program(&self.program).expect("operands are absolute")
+    }
+}
+
+/// Waits and updates in a chain.
+pub(crate) trait Order {
+    fn wait(&mut self, semaphore: u16, at_least: u16) -> &mut Self;
+    fn update(&mut self, semaphore: u16, add: u16) -> &mut Self;
+}
+
+impl Order for Instruction {
+    fn wait(&mut self, semaphore: u16, at_least: u16) -> &mut Self {
+        self.waits.push(Wait { semaphore, at_least });
+        self
+    }
+
+    fn update(&mut self, semaphore: u16, add: u16) -> &mut Self {
+        self.update = Some(Update { semaphore, add });
+        self
+    }
+}
+
+/// `n` contiguous elements on `partitions` (first, count) of SBUF from byte `start_byte`.
+pub(crate) fn sbuf(partitions: (u8, u8), start_byte: u32, n: u16, dtype: Dtype) -> TileView {
+    let dims = smallvec![Dim { step: 1, count: n }];
+    let offset = start_byte / dtype.size_bytes() as u32;
+    TileView { tile: SBUF_TILE, partition: partitions.0, n_partitions: partitions.1, offset, dims, dtype }
+}
+
+/// The same in PSUM.
+pub(crate) fn psum(partitions: (u8, u8), start_byte: u32, n: u16, dtype: Dtype) -> TileView {
+    TileView { tile: PSUM_TILE, ..sbuf(partitions, start_byte, n, dtype) }
+}
+
+/// Rows of a packed [rows, n] tensor.
+pub(crate) fn rows(tensor: HbmId, n_rows: u32, n: u32, dtype: Dtype) -> DmaAccess {
+    let dims = smallvec![
+        DmaDim { partition_step: 0, step: i64::from(n), count: n_rows },
+        DmaDim { partition_step: 0, step: 1, count: n }
+    ];
+    DmaAccess { place: DmaPlace::Hbm { tensor }, offset: 0, dims, dtype }
+}
+
+/// The SBUF side of [`rows`]: one row per partition.
+pub(crate) fn lanes(partition: u8, n_rows: u32, start_byte: u32, n: u32, dtype: Dtype) -> DmaAccess {
+    let dims = smallvec![
+        DmaDim { partition_step: 1, step: 0, count: n_rows },
+        DmaDim { partition_step: 0, step: 1, count: n }
+    ];
+    let offset = u64::from(start_byte) / dtype.size_bytes() as u64;
+    DmaAccess { place: DmaPlace::Tile { tile: SBUF_TILE, partition }, offset, dims, dtype }
+}
+
+pub(crate) fn dma(dst: DmaAccess, src: DmaAccess, queue: DmaQueue) -> InstructionKind {
+    InstructionKind::Dma { dst, src, queue, gather: None }
+}
+
+pub(crate) fn activation(function: ir::program::ActivationFunction, dst: TileView, data: TileView) -> InstructionKind {
+    InstructionKind::Activation {
+        function,
+        dst,
+        data,
+        scale: ScalarOperand::Immediate(1.0),
+        bias: ScalarOperand::Immediate(0.0),
+        reduce: None,
+        reduce_result: None,
+    }
+}
+
+pub(crate) fn f32_bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+pub(crate) fn f32_values(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])).collect()
+}

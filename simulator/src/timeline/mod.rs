@@ -1,0 +1,149 @@
+//! When things happen: a discrete-event run over engines, semaphores and DMA engines.
+//!
+//! Every number comes from [`ir::target`]; costs of single instructions come from
+//! [`ir::target::cost`], which the scheduler uses too. Times do not depend on data.
+
+mod dma;
+mod simulate;
+mod summary;
+mod tensor_engine;
+
+use ir::program::Engine;
+
+use crate::machine::InstructionId;
+
+pub(crate) use simulate::{Schedule, simulate};
+pub(crate) use summary::summarise;
+
+/// Predicted times of one program. Picoseconds count from the first trigger, or from the first
+/// instruction where there is no transfer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeline {
+    /// Engine by engine, each in stream order.
+    pub spans: Vec<Span>,
+    /// First trigger to last completion.
+    pub body_ps: u64,
+    /// What the vendor's tools call device latency.
+    pub nc_ps: u64,
+    /// What the vendor's profiler calls total time.
+    pub total_ps: u64,
+    pub busy: Busy,
+    pub bound: Bound,
+    /// What decides the body's length, first to last.
+    pub critical_path: Vec<CriticalStep>,
+    /// Bytes that transfers read from device memory; repeated reads count.
+    pub hbm_read_bytes: u64,
+    pub hbm_write_bytes: u64,
+    /// Highest byte used in an SBUF partition.
+    pub sbuf_peak_bytes: u64,
+}
+
+/// One instruction in time. Work before the first trigger has negative times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub instruction: InstructionId,
+    pub name: &'static str,
+    pub start_ps: i64,
+    /// The engine may start its next instruction.
+    pub end_ps: i64,
+    /// Results are visible.
+    pub done_ps: i64,
+    pub cause: Cause,
+    /// The data of a transfer.
+    pub transfer: Option<TransferSpan>,
+}
+
+/// A transfer's data in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransferSpan {
+    pub first_data_ps: i64,
+    pub last_data_ps: i64,
+    /// DMA engines that carry it.
+    pub n_engines: u32,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// The transfer whose data it had to wait for, where it had to.
+    pub behind: Option<InstructionId>,
+}
+
+/// Why an instruction did not start earlier.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Nothing held it.
+    Start,
+    /// Its engine was busy with this one.
+    Engine(InstructionId),
+    /// It waited for this one's update.
+    Semaphore(InstructionId),
+    /// It reads this one's result, on the same engine.
+    Operand(InstructionId),
+    /// The descriptor generator was busy with this transfer.
+    Generator(InstructionId),
+}
+
+/// Busy time of each engine; `dma` is the time in which any data moves.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Busy {
+    pub pe_ps: u64,
+    pub act_ps: u64,
+    pub dve_ps: u64,
+    pub pool_ps: u64,
+    pub sp_ps: u64,
+    pub dma_ps: u64,
+    /// Of the busiest DMA engine.
+    pub dma_engine_ps: u64,
+}
+
+impl Busy {
+    /// Of one engine.
+    pub fn of(&self, engine: Engine) -> u64 {
+        match engine {
+            Engine::Pe => self.pe_ps,
+            Engine::Act => self.act_ps,
+            Engine::Dve => self.dve_ps,
+            Engine::Pool => self.pool_ps,
+            Engine::Sp => self.sp_ps,
+        }
+    }
+}
+
+/// What limits the program.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Bound {
+    Pe,
+    Act,
+    Dve,
+    Pool,
+    /// Data movement.
+    Dma,
+    /// No engine: fixed times of transfers and hand-overs.
+    Latency,
+}
+
+impl Bound {
+    /// Name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Bound::Pe => "pe",
+            Bound::Act => "act",
+            Bound::Dve => "dve",
+            Bound::Pool => "pool",
+            Bound::Dma => "dma",
+            Bound::Latency => "latency",
+        }
+    }
+}
+
+/// One step of the critical path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CriticalStep {
+    pub instruction: InstructionId,
+    /// The step's part of the path.
+    pub from_ps: i64,
+    pub to_ps: i64,
+    /// What the time goes into.
+    pub what: &'static str,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,361 @@
+//! The event loop.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use ir::program::{Engine, InstructionKind, Update, Wait};
+use ir::target::Target;
+use ir::target::cost::{DmaCost, InstructionCost, dma_cost, instruction_cost};
+
+use super::dma::{Carried, DmaEngines};
+use super::tensor_engine::WarmUp;
+use crate::finding::{Finding, FindingKind};
+use crate::footprint::bounding_rect;
+use crate::machine::Machine;
+
+/// When every instruction runs, and an order in which to execute them.
+pub(crate) struct Schedule {
+    /// One per instruction.
+    pub slots: Vec<Slot>,
+    /// Instructions in an order that all semaphores allow; a transfer stands where its data moves.
+    pub order: Vec<usize>,
+    /// Work of each DMA engine.
+    pub dma_engine_ps: Vec<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slot {
+    pub start_ps: u64,
+    pub end_ps: u64,
+    pub done_ps: u64,
+    pub cause: SlotCause,
+    pub transfer: Option<TransferSlot>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct TransferSlot {
+    pub trigger_ps: u64,
+    pub first_ps: u64,
+    pub last_ps: u64,
+    pub n_engines: u32,
+    pub behind: Option<usize>,
+    pub read_bytes: u64,
+    pub write_bytes: u64,
+}
+
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SlotCause {
+    #[default]
+    Start,
+    Engine(usize),
+    Semaphore(usize),
+    Operand(usize),
+    Generator(usize),
+}
+
+/// What happens next. The order breaks ties between events of one time.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// An update becomes visible.
+    Update { instruction: usize },
+    /// A transfer's first data is ready to move.
+    Data { instruction: usize },
+    /// An engine looks at its next instruction.
+    Look { engine: Engine },
+}
+
+struct EngineState {
+    next: usize,
+    end: usize,
+    free_ps: u64,
+    last: Option<usize>,
+    /// The descriptor generator of its hardware queue.
+    generator_free_ps: u64,
+    last_transfer: Option<usize>,
+    /// Whose update ended the current wait.
+    woken_by: Option<usize>,
+}
+
+struct Simulation<'a> {
+    machine: &'a Machine,
+    target: &'static Target,
+    costs: Vec<InstructionCost>,
+    engines: Vec<EngineState>,
+    semaphores: Vec<u64>,
+    /// Engines that wait for a semaphore.
+    waiting: Vec<Vec<Engine>>,
+    events: BinaryHeap<Reverse<(u64, Event)>>,
+    warm_up: WarmUp,
+    dma: DmaEngines,
+    schedule: Schedule,
+}
+
+/// Runs a program in time.
+///
+/// # Errors
+/// A deadlock, with what every engine waits for.
+pub(crate) fn simulate(machine: &Machine) -> Result<Schedule, Finding> {
+    let target = machine.target;
+    let engines = Engine::ALL.map(|engine| {
+        let range = machine.stream_range(engine);
+        EngineState {
+            next: range.start,
+            end: range.end,
+            free_ps: 0,
+            last: None,
+            generator_free_ps: 0,
+            last_transfer: None,
+            woken_by: None,
+        }
+    });
+    let n_semaphores = 1 + usize::from(u16::MAX);
+    let mut simulation = Simulation {
+        machine,
+        target,
+        costs: machine.instructions.iter().map(|found| instruction_cost(target, found, &machine.tiles)).collect(),
+        engines: engines.into(),
+        semaphores: vec![0; n_semaphores],
+        waiting: vec![Vec::new(); n_semaphores],
+        events: Engine::ALL.into_iter().map(|engine| Reverse((0, Event::Look { engine }))).collect(),
+        warm_up: WarmUp::new(target),
+        dma: DmaEngines::new(target),
+        schedule: Schedule {
+            slots: vec![Slot::default(); machine.instructions.len()],
+            order: Vec::with_capacity(machine.instructions.len()),
+            dma_engine_ps: Vec::new(),
+        },
+    };
+    while let Some(Reverse((now_ps, event))) = simulation.events.pop() {
+        match event {
+            Event::Update { instruction } => simulation.update(now_ps, instruction),
+            Event::Data { instruction } => simulation.carry(now_ps, instruction),
+            Event::Look { engine } => simulation.look(now_ps, engine),
+        }
+    }
+    if simulation.engines.iter().any(|state| state.next < state.end) {
+        return Err(simulation.deadlock());
+    }
+    simulation.schedule.dma_engine_ps = simulation.dma.busy_ps;
+    Ok(simulation.schedule)
+}
+
+impl Simulation<'_> {
+    fn push(&mut self, at_ps: u64, event: Event) {
+        self.events.push(Reverse((at_ps, event)));
+    }
+
+    fn is_met(&self, wait: &Wait) -> bool {
+        self.semaphores[usize::from(wait.semaphore)] >= u64::from(wait.at_least)
+    }
+
+    /// Issues an engine's next instruction, or puts the engine to sleep.
+    fn look(&mut self, now_ps: u64, engine: Engine) {
+        let state = &self.engines[engine as usize];
+        let instruction = state.next;
+        if instruction == state.end {
+            return;
+        }
+        let machine = self.machine;
+        if let Some(wait) = machine.instructions[instruction].waits.iter().find(|wait| !self.is_met(wait)) {
+            self.waiting[usize::from(wait.semaphore)].push(engine);
+            return;
+        }
+        match &machine.instructions[instruction].kind {
+            InstructionKind::Dma { dst, src, queue, gather } => {
+                let cost = dma_cost(self.target, dst, src, *queue, gather.as_ref(), &machine.tiles);
+                self.trigger(now_ps, engine, instruction, &cost);
+            }
+            InstructionKind::Sync => self.issue_control(now_ps, engine, instruction),
+            _ => self.issue(now_ps, engine, instruction),
+        }
+        let state = &mut self.engines[engine as usize];
+        state.next += 1;
+        state.last = Some(instruction);
+        state.woken_by = None;
+    }
+
+    /// Why an instruction that was ready at `now_ps` starts later, or then.
+    fn cause(&self, engine: Engine) -> SlotCause {
+        let state = &self.engines[engine as usize];
+        match (state.woken_by, state.last) {
+            (Some(updater), _) => SlotCause::Semaphore(updater),
+            (None, Some(last)) => SlotCause::Engine(last),
+            (None, None) => SlotCause::Start,
+        }
+    }
+
+    /// A data-path instruction, or a table load.
+    fn issue(&mut self, now_ps: u64, engine: Engine, instruction: usize) {
+        let InstructionCost { setup_ps, interval_ps, latency_ps, stream_ps } = self.costs[instruction];
+        let (mut start_ps, mut cause) = (now_ps + setup_ps, self.cause(engine));
+        let state = &self.engines[engine as usize];
+        if let Some(last) = state.last
+            && state.free_ps > start_ps
+        {
+            (start_ps, cause) = (state.free_ps, SlotCause::Engine(last));
+        }
+        if let Some((producer, done_ps)) = self.operand(engine, instruction)
+            && done_ps + self.target.wake_same_engine_ps > start_ps
+        {
+            (start_ps, cause) = (done_ps + self.target.wake_same_engine_ps, SlotCause::Operand(producer));
+        }
+        let mut stretch_ps = 0;
+        if engine == Engine::Pe {
+            stretch_ps = stream_ps * (self.warm_up.factor(start_ps) - 1);
+            self.warm_up.add(start_ps, start_ps + interval_ps + stretch_ps);
+        }
+        let (end_ps, done_ps) = (start_ps + interval_ps + stretch_ps, start_ps + latency_ps + stretch_ps);
+        self.schedule.slots[instruction] = Slot { start_ps, end_ps, done_ps, cause, transfer: None };
+        self.schedule.order.push(instruction);
+        self.engines[engine as usize].free_ps = end_ps;
+        if self.machine.instructions[instruction].update.is_some() {
+            self.push(done_ps, Event::Update { instruction });
+        }
+        // The next one is looked at while this one streams, early enough to hide its setup.
+        self.push(now_ps.max(start_ps - setup_ps), Event::Look { engine });
+    }
+
+    /// The latest earlier instruction of the same engine whose result this one reads. The tensor
+    /// engine reads no results of its own: it accumulates in place.
+    fn operand(&self, engine: Engine, instruction: usize) -> Option<(usize, u64)> {
+        // Results are at most a pipeline late, which few instructions fit into.
+        const N_IN_FLIGHT: usize = 4;
+        if engine == Engine::Pe {
+            return None;
+        }
+        let first = self.machine.stream_range(engine).start;
+        let accesses = self.machine.instructions[instruction].kind.accesses();
+        let reads: Vec<_> = accesses.tile_reads.iter().map(|view| bounding_rect(view)).collect();
+        (first.max(instruction.saturating_sub(N_IN_FLIGHT))..instruction)
+            .filter(|&earlier| {
+                let earlier = &self.machine.instructions[earlier];
+                let writes = earlier.kind.accesses().tile_writes;
+                earlier.is_compute()
+                    && writes.iter().any(|write| reads.iter().any(|read| read.overlaps(&bounding_rect(write))))
+            })
+            .map(|earlier| (earlier, self.schedule.slots[earlier].done_ps))
+            .max_by_key(|&(earlier, done_ps)| (done_ps, earlier))
+    }
+
+    /// A wait or update without work: the sequencer's alone.
+    fn issue_control(&mut self, now_ps: u64, engine: Engine, instruction: usize) {
+        let done_ps = now_ps + self.costs[instruction].interval_ps;
+        let cause = self.cause(engine);
+        self.schedule.slots[instruction] = Slot { start_ps: now_ps, end_ps: done_ps, done_ps, cause, transfer: None };
+        self.schedule.order.push(instruction);
+        if self.machine.instructions[instruction].update.is_some() {
+            // An update stands behind the data path: it counts what is complete.
+            let behind_ps = self.engines[engine as usize].last.map_or(0, |last| self.data_path_done(engine, last));
+            self.push(done_ps.max(behind_ps), Event::Update { instruction });
+        }
+        self.push(done_ps, Event::Look { engine });
+    }
+
+    /// When everything up to `last` of an engine's data path is done.
+    fn data_path_done(&self, engine: Engine, last: usize) -> u64 {
+        let first = self.machine.stream_range(engine).start;
+        let compute = (first..=last).rev().take(8).filter(|&earlier| self.machine.instructions[earlier].is_compute());
+        compute.map(|earlier| self.schedule.slots[earlier].done_ps).max().unwrap_or(0)
+    }
+
+    /// Hands a transfer to its queue.
+    fn trigger(&mut self, now_ps: u64, engine: Engine, instruction: usize, cost: &DmaCost) {
+        let state = &self.engines[engine as usize];
+        let (mut start_ps, mut cause) = (now_ps, self.cause(engine));
+        // Descriptor work in software occupies the engine; a plain trigger is the sequencer's alone.
+        if let Some(last) = state.last
+            && cost.prepare_ps > 0
+            && state.free_ps > start_ps
+        {
+            (start_ps, cause) = (state.free_ps, SlotCause::Engine(last));
+        }
+        if let Some(last) = state.last_transfer
+            && cost.generator_ps > 0
+            && state.generator_free_ps > start_ps
+        {
+            (start_ps, cause) = (state.generator_free_ps, SlotCause::Generator(last));
+        }
+        let trigger_ps = start_ps + cost.prepare_ps;
+        let done_ps = trigger_ps + self.target.control_ps;
+        let transfer = TransferSlot {
+            trigger_ps,
+            first_ps: 0,
+            last_ps: 0,
+            n_engines: 0,
+            behind: None,
+            read_bytes: cost.hbm_read_bytes,
+            write_bytes: cost.hbm_write_bytes,
+        };
+        self.schedule.slots[instruction] = Slot { start_ps, end_ps: done_ps, done_ps, cause, transfer: Some(transfer) };
+        let state = &mut self.engines[engine as usize];
+        if cost.prepare_ps > 0 {
+            state.free_ps = done_ps;
+        }
+        if cost.generator_ps > 0 {
+            state.generator_free_ps = trigger_ps + cost.generator_ps;
+            state.last_transfer = Some(instruction);
+        }
+        self.push(trigger_ps + cost.first_packet_ps, Event::Data { instruction });
+        self.push(done_ps, Event::Look { engine });
+    }
+
+    /// Moves a transfer's data.
+    fn carry(&mut self, now_ps: u64, instruction: usize) {
+        let InstructionKind::Dma { dst, src, queue, gather } = &self.machine.instructions[instruction].kind else {
+            return;
+        };
+        let cost = dma_cost(self.target, dst, src, *queue, gather.as_ref(), &self.machine.tiles);
+        let Carried { first_ps, last_ps, n_engines, behind } = self.dma.carry(self.target, instruction, &cost, now_ps);
+        if let Some(transfer) = &mut self.schedule.slots[instruction].transfer {
+            (transfer.first_ps, transfer.last_ps) = (first_ps, last_ps);
+            (transfer.n_engines, transfer.behind) = (n_engines, behind);
+        }
+        self.schedule.order.push(instruction);
+        if self.machine.instructions[instruction].update.is_some() {
+            // The completion time includes the waiting engine's wake-up.
+            let visible_ps = last_ps + cost.completion_ps.saturating_sub(self.target.wake_ps);
+            self.push(visible_ps, Event::Update { instruction });
+        }
+    }
+
+    /// Counts an update and wakes whoever it satisfies.
+    fn update(&mut self, now_ps: u64, instruction: usize) {
+        let Some(Update { semaphore, add }) = self.machine.instructions[instruction].update else { return };
+        self.semaphores[usize::from(semaphore)] += u64::from(add);
+        for engine in std::mem::take(&mut self.waiting[usize::from(semaphore)]) {
+            let next = self.engines[engine as usize].next;
+            let mut waits = self.machine.instructions[next].waits.iter();
+            if waits.any(|wait| wait.semaphore == semaphore && !self.is_met(wait)) {
+                self.waiting[usize::from(semaphore)].push(engine);
+                continue;
+            }
+            self.engines[engine as usize].woken_by = Some(instruction);
+            let wake_ps = match engine {
+                Engine::Pe => self.target.wake_pe_ps,
+                Engine::Act | Engine::Dve => self.target.wake_ps,
+                Engine::Pool | Engine::Sp => self.target.wake_other_ps,
+            };
+            self.push(now_ps + wake_ps, Event::Look { engine });
+        }
+    }
+
+    fn deadlock(&self) -> Finding {
+        let mut parts = Vec::new();
+        let mut sites = Vec::new();
+        for (engine, state) in Engine::ALL.into_iter().zip(&self.engines) {
+            if state.next == state.end {
+                continue;
+            }
+            let waits = self.machine.instructions[state.next].waits.iter().filter(|wait| !self.is_met(wait));
+            let unmet: Vec<String> = waits
+                .map(|wait| {
+                    let value = self.semaphores[usize::from(wait.semaphore)];
+                    format!("semaphore {} >= {}, which stays {value}", wait.semaphore, wait.at_least)
+                })
+                .collect();
+            parts.push(format!("{} waits for {}", engine.name(), unmet.join(" and ")));
+            sites.push(self.machine.site(state.next));
+        }
+        Finding { kind: FindingKind::Deadlock, message: parts.join("; "), sites }
+    }
+}

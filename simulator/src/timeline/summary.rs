@@ -1,0 +1,155 @@
+//! From a schedule to a report.
+
+use ir::program::Engine;
+
+use super::simulate::{Schedule, Slot, SlotCause};
+use super::{Bound, Busy, Cause, CriticalStep, Span, Timeline, TransferSpan};
+use crate::footprint;
+use crate::machine::Machine;
+
+/// An engine that is busy for this share of the body decides its length; below it, fixed times do.
+const BOUND_PERCENT: u64 = 60;
+
+pub(crate) fn summarise(machine: &Machine, schedule: &Schedule) -> Timeline {
+    let target = machine.target;
+    let transfers = || schedule.slots.iter().filter_map(|slot| slot.transfer.as_ref());
+    let first_trigger = transfers().map(|transfer| transfer.trigger_ps).min();
+    let first_start = schedule.slots.iter().map(|slot| slot.start_ps).min();
+    let origin_ps = first_trigger.or(first_start).unwrap_or(0);
+    let last_ps = schedule.slots.iter().map(|slot| finish(machine, slot)).max().unwrap_or(0);
+    let body_ps = last_ps - origin_ps;
+    let busy = busy(machine, schedule);
+    let footprints: Vec<_> =
+        machine.instructions.iter().map(|instruction| footprint::of_instruction(machine, instruction)).collect();
+    Timeline {
+        spans: schedule.slots.iter().enumerate().map(|(flat, slot)| span(machine, flat, slot, origin_ps)).collect(),
+        body_ps,
+        nc_ps: body_ps + target.nc_overhead_ps,
+        total_ps: body_ps + target.preamble_ps + target.epilogue_ps,
+        busy,
+        bound: bound(&busy, body_ps),
+        critical_path: critical_path(machine, schedule, origin_ps),
+        hbm_read_bytes: transfers().map(|transfer| transfer.read_bytes).sum(),
+        hbm_write_bytes: transfers().map(|transfer| transfer.write_bytes).sum(),
+        sbuf_peak_bytes: footprint::sbuf_peak_bytes(target, &footprints),
+    }
+}
+
+/// When an instruction and its data are complete.
+fn finish(machine: &Machine, slot: &Slot) -> u64 {
+    let data_ps = slot.transfer.as_ref().map(|transfer| transfer.last_ps + machine.target.dma_completion_write_ps);
+    data_ps.unwrap_or(slot.done_ps)
+}
+
+fn relative(ps: u64, origin_ps: u64) -> i64 {
+    ps as i64 - origin_ps as i64
+}
+
+fn span(machine: &Machine, flat: usize, slot: &Slot, origin_ps: u64) -> Span {
+    let cause = match slot.cause {
+        SlotCause::Start => Cause::Start,
+        SlotCause::Engine(other) => Cause::Engine(machine.id(other)),
+        SlotCause::Semaphore(other) => Cause::Semaphore(machine.id(other)),
+        SlotCause::Operand(other) => Cause::Operand(machine.id(other)),
+        SlotCause::Generator(other) => Cause::Generator(machine.id(other)),
+    };
+    let transfer = slot.transfer.as_ref().map(|transfer| TransferSpan {
+        first_data_ps: relative(transfer.first_ps, origin_ps),
+        last_data_ps: relative(transfer.last_ps, origin_ps),
+        n_engines: transfer.n_engines,
+        bytes: transfer.read_bytes.max(transfer.write_bytes),
+        behind: transfer.behind.map(|other| machine.id(other)),
+    });
+    Span {
+        instruction: machine.id(flat),
+        name: machine.instructions[flat].kind.name(),
+        start_ps: relative(slot.start_ps, origin_ps),
+        end_ps: relative(slot.end_ps, origin_ps),
+        done_ps: relative(slot.done_ps, origin_ps),
+        cause,
+        transfer,
+    }
+}
+
+fn busy(machine: &Machine, schedule: &Schedule) -> Busy {
+    let of = |engine: Engine| -> u64 {
+        schedule.slots[machine.stream_range(engine)].iter().map(|slot| slot.end_ps - slot.start_ps).sum()
+    };
+    let mut moving: Vec<(u64, u64)> = schedule
+        .slots
+        .iter()
+        .filter_map(|slot| slot.transfer.as_ref().map(|transfer| (transfer.first_ps, transfer.last_ps)))
+        .collect();
+    moving.sort_unstable();
+    let (mut dma_ps, mut covered_ps) = (0, 0);
+    for (first, last) in moving {
+        dma_ps += last.saturating_sub(first.max(covered_ps));
+        covered_ps = covered_ps.max(last);
+    }
+    Busy {
+        pe_ps: of(Engine::Pe),
+        act_ps: of(Engine::Act),
+        dve_ps: of(Engine::Dve),
+        pool_ps: of(Engine::Pool),
+        sp_ps: of(Engine::Sp),
+        dma_ps,
+        dma_engine_ps: schedule.dma_engine_ps.iter().copied().max().unwrap_or(0),
+    }
+}
+
+fn bound(busy: &Busy, body_ps: u64) -> Bound {
+    let shares = [
+        (busy.pe_ps, Bound::Pe),
+        (busy.act_ps, Bound::Act),
+        (busy.dve_ps, Bound::Dve),
+        (busy.pool_ps, Bound::Pool),
+        (busy.dma_engine_ps, Bound::Dma),
+    ];
+    let (busiest_ps, bound) =
+        shares.into_iter().max_by_key(|&(ps, bound)| (ps, std::cmp::Reverse(bound))).unwrap_or((0, Bound::Latency));
+    if busiest_ps * 100 >= body_ps * BOUND_PERCENT && busiest_ps > 0 { bound } else { Bound::Latency }
+}
+
+/// Follows causes back from what ends last.
+fn critical_path(machine: &Machine, schedule: &Schedule, origin_ps: u64) -> Vec<CriticalStep> {
+    let slots = &schedule.slots;
+    let Some(last) = (0..slots.len()).max_by_key(|&flat| (finish(machine, &slots[flat]), flat)) else {
+        return Vec::new();
+    };
+    let mut steps = Vec::new();
+    let mut add = |flat: usize, from_ps: u64, to_ps: u64, what: &'static str| {
+        if to_ps > from_ps {
+            let (from_ps, to_ps) = (relative(from_ps, origin_ps), relative(to_ps, origin_ps));
+            steps.push(CriticalStep { instruction: machine.id(flat), from_ps, to_ps, what });
+        }
+    };
+    // The path reaches `until_ps` of instruction `flat`; the data of a transfer may be what it needs.
+    let (mut flat, mut until_ps, mut at_data) = (last, finish(machine, &slots[last]), slots[last].transfer.is_some());
+    loop {
+        let slot = &slots[flat];
+        if let Some(transfer) = slot.transfer.as_ref().filter(|_| at_data) {
+            add(flat, transfer.last_ps, until_ps, "completion");
+            if let Some(other) = transfer.behind
+                && let Some(before) = &slots[other].transfer
+            {
+                add(flat, before.last_ps.min(transfer.last_ps), transfer.last_ps, "data");
+                (flat, until_ps) = (other, before.last_ps.min(transfer.last_ps));
+                continue;
+            }
+            add(flat, transfer.first_ps, transfer.last_ps, "data");
+            add(flat, transfer.trigger_ps, transfer.first_ps, "first data");
+            until_ps = transfer.trigger_ps;
+        }
+        let what = if slot.transfer.is_some() { "descriptors" } else { machine.instructions[flat].kind.name() };
+        add(flat, slot.start_ps, until_ps, what);
+        let from = match slot.cause {
+            SlotCause::Start => break,
+            SlotCause::Semaphore(other) => (other, true),
+            SlotCause::Engine(other) | SlotCause::Operand(other) | SlotCause::Generator(other) => (other, false),
+        };
+        until_ps = slot.start_ps;
+        (flat, at_data) = from;
+    }
+    steps.reverse();
+    steps
+}

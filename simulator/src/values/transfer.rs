@@ -1,0 +1,66 @@
+//! Data of a transfer: pattern to pattern, cast through f32 where the types differ.
+
+use ir::program::{DmaAccess, Gather};
+
+use super::convert::Element;
+use super::convert::with_element;
+use super::memory::Memory;
+use crate::machine::InstructionId;
+
+/// A gather's index outside its table: bad input, not a bad program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TransferError {
+    pub instruction: InstructionId,
+    /// Which row of the gather.
+    pub row: usize,
+    pub index: i32,
+    pub n_rows: u32,
+}
+
+pub(crate) fn execute(
+    memory: &mut Memory,
+    id: InstructionId,
+    dst: &DmaAccess,
+    src: &DmaAccess,
+    gather: Option<&Gather>,
+) -> Result<(), TransferError> {
+    let starts = gather.map(|gather| row_starts(memory, id, gather)).transpose()?;
+    let mut moved = Vec::with_capacity(src.n_elements() as usize * src.dtype.size_bytes());
+    memory.for_each_transfer_run(src, starts.as_deref(), |run| moved.extend_from_slice(run));
+    if dst.dtype != src.dtype {
+        moved = cast(&moved, src.dtype, dst.dtype);
+    }
+    let mut rest = &moved[..];
+    memory.for_each_transfer_run(dst, None, |run| {
+        let (part, left) = rest.split_at(run.len());
+        run.copy_from_slice(part);
+        rest = left;
+    });
+    Ok(())
+}
+
+/// First elements of the gathered rows, relative to the source's offset.
+fn row_starts(memory: &Memory, id: InstructionId, gather: &Gather) -> Result<Vec<i64>, TransferError> {
+    let mut raw = Vec::new();
+    (0..usize::from(gather.index.n_partitions))
+        .map(|row| {
+            memory.read_raw(&gather.index, row, &mut raw);
+            let index = i32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]]);
+            if index < 0 || index as u32 >= gather.n_rows {
+                return Err(TransferError { instruction: id, row, index, n_rows: gather.n_rows });
+            }
+            Ok(i64::from(index) * i64::from(gather.row_elements))
+        })
+        .collect()
+}
+
+fn cast(bytes: &[u8], from: ir::Dtype, to: ir::Dtype) -> Vec<u8> {
+    let values: Vec<f32> = with_element!(from, Kind => bytes.chunks_exact(Kind::SIZE).map(Kind::decode).collect());
+    with_element!(to, Kind => {
+        let mut cast = vec![0; values.len() * Kind::SIZE];
+        for (slot, &value) in cast.chunks_exact_mut(Kind::SIZE).zip(&values) {
+            Kind::encode(value, slot);
+        }
+        cast
+    })
+}
