@@ -4,6 +4,7 @@
 //! each and tells an observer. Nothing here prints, logs, reads a clock or the environment.
 
 pub mod canonicalize;
+pub mod fuse;
 mod hash;
 pub mod manager;
 pub mod numerics;

@@ -177,6 +177,11 @@ impl<'a> Builder<'a> {
         keys
     }
 
+    /// The value of the input at this position.
+    pub fn input(&self, position: usize) -> ValueId {
+        self.graph.inputs[position].value
+    }
+
     /// Type of a value.
     pub fn ty(&self, value: ValueId) -> &TensorType {
         self.graph.ty(value)
@@ -256,6 +261,14 @@ impl<'a> Builder<'a> {
     /// # Errors
     /// None for nodes that this builder made.
     pub fn finish(self, outputs: Vec<GraphOutput>) -> Result<Graph, TypeError> {
+        self.finish_renamed(outputs).map(|(graph, _)| graph)
+    }
+
+    /// As [`Builder::finish`], with the new name of each value that is kept.
+    ///
+    /// # Errors
+    /// As [`Builder::finish`].
+    pub fn finish_renamed(self, outputs: Vec<GraphOutput>) -> Result<(Graph, Vec<Option<ValueId>>), TypeError> {
         let mut graph = self.graph.with_same_inputs();
         let mut renamed: Vec<Option<ValueId>> = vec![None; self.graph.n_values()];
         for (old, new) in self.graph.inputs.iter().zip(&graph.inputs) {
@@ -288,7 +301,7 @@ impl<'a> Builder<'a> {
         for output in &mut graph.outputs {
             output.value = output.value.and_then(|value| renamed[value.index()]);
         }
-        Ok(graph)
+        Ok((graph, renamed))
     }
 }
 

@@ -19,8 +19,10 @@ use ir::types::TypeError;
 use ir::{Graph, Op, ValueId};
 use smallvec::SmallVec;
 
-pub(crate) use builder::Builder;
 use builder::RuleEntry;
+pub(crate) use builder::{Builder, Locations, Results, merge_locations};
+pub(crate) use casts::holds_all;
+pub(crate) use pointwise::is_commutative;
 
 use crate::manager::{FnPass, Fuel, Pass, PassContext, PassError, Phase, Statistics};
 use crate::numerics::Numerics;
@@ -92,9 +94,10 @@ pub(crate) fn rebuild(
     let mut builder = Builder::new(graph, numerics, families, fuel, statistics);
     let n_uses = graph.use_counts();
     let mut renamed: Vec<Option<ValueId>> = vec![None; graph.n_values()];
-    for input in &graph.inputs {
-        renamed[input.value.index()] = Some(input.value);
-        builder.add_uses(input.value, n_uses[input.value.index()]);
+    for (position, input) in graph.inputs.iter().enumerate() {
+        let value = builder.input(position);
+        renamed[input.value.index()] = Some(value);
+        builder.add_uses(value, n_uses[input.value.index()]);
     }
     for (_, node) in graph.nodes() {
         if node.results.iter().all(|result| n_uses[result.index()] == 0) {
@@ -117,7 +120,7 @@ pub(crate) fn rebuild(
 }
 
 /// The rules that may apply to an op, in the order in which they are tried.
-pub(crate) fn families(op: &Op) -> &'static [RuleEntry] {
+fn families(op: &Op) -> &'static [RuleEntry] {
     match op.class() {
         OpClass::Pointwise => pointwise::RULES,
         OpClass::Reduction | OpClass::Scan => reduction::RULES,
@@ -126,6 +129,20 @@ pub(crate) fn families(op: &Op) -> &'static [RuleEntry] {
         OpClass::Indexing => fold::RULES,
         OpClass::Creation => fold::CREATION_RULES,
         OpClass::Fused => casts::FUSED_RULES,
+    }
+}
+
+/// The one rule that nodes in canonical form still need when they are emitted anew.
+pub(crate) fn operand_order_only(op: &Op) -> &'static [RuleEntry] {
+    match op.class() {
+        OpClass::Pointwise => &[pointwise::OPERAND_ORDER],
+        OpClass::Reduction
+        | OpClass::Scan
+        | OpClass::Movement
+        | OpClass::Contraction
+        | OpClass::Indexing
+        | OpClass::Creation
+        | OpClass::Fused => &[],
     }
 }
 

@@ -15,6 +15,9 @@ use super::builder::{Builder, Results, RuleEntry, Term};
 use super::{casts, fold};
 use crate::Numerics::{Exact, Reassoc};
 
+/// The rule that makes the order of operands depend on structure alone.
+pub(super) const OPERAND_ORDER: RuleEntry = ("operand-order", Exact, operand_order);
+
 /// Rules of pointwise ops, in order.
 pub(super) const RULES: &[RuleEntry] = &[
     fold::FOLD,
@@ -22,7 +25,7 @@ pub(super) const RULES: &[RuleEntry] = &[
     ("cast-cast", Exact, casts::cast_cast),
     casts::COMPUTE_IN_F32,
     ("broadcast-operand", Exact, broadcast_operand),
-    ("operand-order", Exact, operand_order),
+    OPERAND_ORDER,
     ("compare-constant", Exact, constants::compare_constant),
     ("unary-unary", Exact, algebra::unary_unary),
     ("select-same", Exact, algebra::select_same),
@@ -66,12 +69,13 @@ fn number(builder: &mut Builder<'_>, value: f64, like: ValueId, term: &Term) -> 
     builder.value(Full::scalar(value, builder.dtype(like)), &[], &term.locations)
 }
 
-// op(expand(x), y) == op(x, y), expanded where the result gets smaller
+// op(expand(x), y) == op(x, y), expanded where the result gets smaller; so too a view that only
+// adds leading axes of size 1
 fn broadcast_operand(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
     let mut operands = term.operands.clone();
     let mut locations = term.locations.clone();
     for operand in &mut operands {
-        if let Some(Op::Expand(_)) = builder.op_of(*operand) {
+        if only_broadcasts(builder, *operand) {
             locations = builder.absorb(term, &[*operand]);
             *operand = builder.operands_of(*operand)[0];
         } else if let Some(value) = scalar_of_uniform(builder, *operand) {
@@ -90,6 +94,19 @@ fn broadcast_operand(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Re
         return same(result);
     }
     builder.rewritten(Expand { shape: wanted.shape }, &[result], &term.locations)
+}
+
+/// True for an expand, and for a reshape that only adds leading axes of size 1.
+fn only_broadcasts(builder: &Builder<'_>, value: ValueId) -> bool {
+    let is_reshape = match builder.op_of(value) {
+        Some(Op::Expand(_)) => return true,
+        Some(op) => matches!(op, Op::Reshape(_)),
+        None => false,
+    };
+    is_reshape && {
+        let (from, to) = (&builder.ty(builder.operands_of(value)[0]).shape, &builder.ty(value).shape);
+        to.len() > from.len() && to[to.len() - from.len()..] == **from
+    }
 }
 
 /// The rank-0 form of a uniform constant of higher rank.

@@ -108,6 +108,9 @@ pub enum PassError {
     /// A fault of the compiler inside a pass.
     #[error("pass `{pass}`: {message}")]
     Internal { pass: &'static str, message: String },
+    /// A disabled rule that does not exist.
+    #[error("no rule is named `{name}`")]
+    UnknownRule { name: String },
     /// `stop-after` or `print-after` names no pass.
     #[error("no pass is named `{name}`; there are {}", .known.join(", "))]
     UnknownPass { name: String, known: Vec<&'static str> },
