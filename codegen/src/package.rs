@@ -11,11 +11,10 @@ use ir::target::TargetName;
 use ir::{Dtype, Graph, Program, types::packed_strides};
 use neff::container::{Draft, OPEN_ENCODING_BIT, write};
 use neff::members::{
-    BuildInfo, Definition, EngineFile, GraphFile, HloStats, Kelf, KelfGraph, Metric, Queue, QueueKind, TensorEntry,
-    TensorKind, TensorMap, Variable, VariableKind, element_name, engine_file_stem, npy, to_compact_json,
+    BuildInfo, DebugLines, Definition, EngineFile, GraphFile, HloStats, Kelf, KelfGraph, Metric, Queue, QueueKind,
+    TensorEntry, TensorKind, TensorMap, Variable, VariableKind, element_name, engine_file_stem, npy, to_compact_json,
     to_pretty_json,
 };
-use serde::Serialize;
 
 use crate::link::LinkedKernel;
 
@@ -49,7 +48,7 @@ pub fn package(graph: &Graph, program: &Program, kernel: &LinkedKernel) -> Resul
     }
     members.insert("sg00/def.json".to_owned(), to_pretty_json(&definition));
     members.insert("sg00/tensor_map.json".to_owned(), to_pretty_json(&tensor_map(graph, program, &names)));
-    members.insert("sg00/neffuse_debug.json".to_owned(), to_compact_json(&DebugInfo::of(program)));
+    members.insert(DebugLines::MEMBER.to_owned(), to_compact_json(&DebugLines::of(program)));
     write(&Draft { name: file_name, feature_bits: 1 << OPEN_ENCODING_BIT, lnc_size: 1, members })
 }
 
@@ -251,37 +250,14 @@ fn tensor_map(graph: &Graph, program: &Program, names: &[String]) -> TensorMap {
             HbmKind::Scratch => continue,
         };
         let mut entry = TensorEntry::io(name, kind, dtype, &shape_of(tensor));
-        entry.extra.insert("position".to_owned(), position.into());
+        entry.position = Some(position);
         let packed: Vec<i64> = packed_strides(&tensor.shape).iter().map(|&step| step as i64).collect();
         if let Some(strides) = strides
             && strides.as_slice() != packed.as_slice()
         {
-            entry.extra.insert("strides".to_owned(), strides.to_vec().into());
+            entry.strides = Some(strides.to_vec());
         }
         map.insert(name.clone(), entry);
     }
     map
-}
-
-/// Source lines, for people and for error messages.
-#[derive(Serialize)]
-struct DebugInfo<'a> {
-    graph: &'a str,
-    locations: Vec<[&'a str; 4]>,
-    /// By engine: for each record, positions in `locations`.
-    lines: BTreeMap<&'static str, Vec<Vec<u32>>>,
-}
-
-impl<'a> DebugInfo<'a> {
-    fn of(program: &'a Program) -> Self {
-        let locations = program.locations.iter();
-        let locations = locations
-            .map(|place| [place.node.as_str(), place.target.as_str(), place.module.as_str(), place.line.as_str()]);
-        let lines = Engine::ALL.map(|engine| {
-            let records = program.stream(engine);
-            let records = records.map(|(_, record)| record.locations.iter().map(|location| location.0).collect());
-            (engine.name(), records.collect())
-        });
-        DebugInfo { graph: &program.name, locations: locations.collect(), lines: lines.into_iter().collect() }
-    }
 }

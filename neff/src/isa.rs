@@ -2,8 +2,8 @@
 //!
 //! `docs/isa.md` describes every byte. A record stands alone: on-chip operands are absolute addresses, HBM operands
 //! name a variable of `def.json` by its id, and source locations are left out. Encoding therefore resolves a
-//! program's tiles and tensors ([`Addresses`]), and decoded operands refer to the two memories as if each were one tile
-//! ([`memory_tiles`]). What an instruction may do is not checked here: that is `ir::program::rules`.
+//! program's tiles and tensors ([`Addresses`]), and decoded operands are in the absolute form of `ir::program`: SBUF and PSUM
+//! are one tile each. What an instruction may do is not checked here: that is `ir::program::rules`.
 //!
 //! Decoding is total and exact: every 256 bytes give an instruction or an error that names the byte, and what decodes
 //! encodes to the same 256 bytes.
@@ -17,21 +17,13 @@ pub use codes::{Code as CodeRow, code_tables};
 pub use decode::{decode_record, decode_stream};
 pub use encode::{Addresses, encode_record, encode_stream};
 
-use ir::program::{InstructionKind, Space, Tile, TileAddress, TileId};
-use ir::target::Target;
-use ir::types::Dtype;
+use ir::program::InstructionKind;
 
 /// Bytes of one record.
 pub const RECORD_BYTES: usize = 256;
 
 /// The version of the encoding, which every record carries.
 pub const VERSION: u8 = 1;
-
-/// The tile that stands for all of SBUF in decoded operands.
-pub const SBUF: TileId = TileId(0);
-
-/// The tile that stands for all of PSUM in decoded operands.
-pub const PSUM: TileId = TileId(1);
 
 /// Where the semaphore numbers of the two waits stand in a record, as u16.
 pub const WAIT_SEMAPHORE_AT: [usize; 2] = [record::WAIT_AT[0], record::WAIT_AT[1]];
@@ -44,20 +36,6 @@ pub const DST_VARIABLE_AT: usize = record::DMA_DST_AT + record::SIDE_VARIABLE_AT
 
 /// Where the variable id of a DMA's source stands in a record, as u32.
 pub const SRC_VARIABLE_AT: usize = record::DMA_SRC_AT + record::SIDE_VARIABLE_AT;
-
-/// The tiles that decoded operands name: SBUF and PSUM, each whole.
-pub fn memory_tiles(target: &Target) -> [Tile; 2] {
-    let whole = |label: &str, space, bytes_per_partition| Tile {
-        label: label.to_owned(),
-        space,
-        dtype: Dtype::U8,
-        n_partitions: u8::try_from(target.partitions).unwrap_or(u8::MAX),
-        bytes_per_partition,
-        alignment_bytes: 1,
-        address: Some(TileAddress { partition: 0, start_byte: 0 }),
-    };
-    [whole("sbuf", Space::Sbuf, target.sbuf_usable_bytes), whole("psum", Space::Psum, target.psum_bytes())]
-}
 
 macro_rules! opcodes {
     ($($code:literal $name:literal $pattern:pat),+ $(,)?) => {

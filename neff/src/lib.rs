@@ -5,12 +5,14 @@
 //! * [`info`]: what an inspector says about any NEFF, as a report and as text.
 //! * [`unpack`]: the members of a NEFF as files in a folder.
 //! * [`isa`]: the open instruction encoding.
+//! * [`decoded`]: a NEFF in the open encoding as a program again.
 //! * [`kernel_object`]: the ELF relocatable object of one kernel.
 //!
 //! `docs/neff.md` describes the files byte by byte. Every reader here takes bytes that anyone may have made:
 //! it never panics, reads no more than [`container::Limits`] allows, and says where and why it stopped.
 
 pub mod container;
+pub mod decoded;
 mod error;
 pub mod info;
 pub mod isa;

@@ -3,6 +3,7 @@
 //! Every type keeps keys it does not know in `extra` and writes them back. Integers may arrive as numbers or as
 //! numeric strings. Members whose content is not published (activation and vector tables, `.dbg`) have no type here.
 
+mod debug_lines;
 mod definition;
 mod element;
 mod engine;
@@ -12,6 +13,7 @@ mod stats;
 mod tensor_map;
 mod top;
 
+pub use debug_lines::DebugLines;
 pub use definition::{
     CcStreams, Definition, DynamicDma, Queue, QueueKind, StatebufferReservation, Variable, VariableKind,
     engine_file_stem,

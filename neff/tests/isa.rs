@@ -3,15 +3,15 @@
 
 use ir::program::{
     ActivationFunction, AluOp, Dim, DmaAccess, DmaDim, DmaPlace, DmaQueue, Engine, Gather, HbmId, Instruction,
-    InstructionKind, Program, ReduceCommand, ScalarOperand, Space, TableSet, Tile, TileAddress, TileId, TileView,
-    Update, Wait,
+    InstructionKind, PSUM_TILE, Program, ReduceCommand, SBUF_TILE, ScalarOperand, Space, TableSet, Tile, TileAddress,
+    TileId, TileView, Update, Wait,
 };
 use ir::target::TargetName;
 use ir::types::Dtype;
 use neff::Code;
 use neff::isa::{
-    Addresses, DST_VARIABLE_AT, OPCODES, PSUM, RECORD_BYTES, SBUF, SRC_VARIABLE_AT, UPDATE_SEMAPHORE_AT, VERSION,
-    WAIT_SEMAPHORE_AT, code_tables, decode_record, decode_stream, encode_record, encode_stream, memory_tiles, opcode,
+    Addresses, DST_VARIABLE_AT, OPCODES, RECORD_BYTES, SRC_VARIABLE_AT, UPDATE_SEMAPHORE_AT, VERSION,
+    WAIT_SEMAPHORE_AT, code_tables, decode_record, decode_stream, encode_record, encode_stream, opcode,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -264,7 +264,7 @@ fn absolute(view: &TileView, tiles: &[Tile]) -> TileView {
     let tile = &tiles[view.tile.index()];
     let address = tile.address.unwrap();
     TileView {
-        tile: if tile.space == Space::Sbuf { SBUF } else { PSUM },
+        tile: if tile.space == Space::Sbuf { SBUF_TILE } else { PSUM_TILE },
         partition: address.partition + view.partition,
         offset: address.start_byte / view.dtype.size_bytes() as u32 + view.offset,
         ..view.clone()
@@ -477,13 +477,6 @@ fn damage_names_the_record_and_the_byte() {
         error.to_string(),
         "a, byte 300: the stream ends inside a record: 300 bytes are no multiple of 256 [bad-instruction]"
     );
-}
-
-#[test]
-fn the_two_memories_are_whole() {
-    let [sbuf, psum] = memory_tiles(TargetName::Trn2.target());
-    assert_eq!((sbuf.space, sbuf.n_partitions, psum.space), (Space::Sbuf, 128, Space::Psum));
-    assert_eq!(psum.bytes_per_partition, 16_384);
 }
 
 /// The rows `| number | name | ...` of the table under a heading of `docs/isa.md`.

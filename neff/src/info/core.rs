@@ -5,6 +5,7 @@
 
 use super::{Found, NodeReport, VariableReport};
 use crate::container::Container;
+use crate::isa::decode_stream;
 use crate::members::{Definition, EngineFile, GraphFile, Kelf, TensorEntry, TensorMap, Variable, VariableKind};
 use ir::program::Engine;
 use serde::Serialize;
@@ -48,6 +49,8 @@ pub struct EngineReport {
     pub bytes: Option<u64>,
     /// Whole 64-byte units of the stream.
     pub units_of_64_bytes: Option<u64>,
+    /// Instructions by name, in the open encoding; `None` for a stream that is opaque or does not decode.
+    pub instructions: Option<BTreeMap<&'static str, u64>>,
 }
 
 /// What engine streams hold.
@@ -140,17 +143,38 @@ fn engines(container: &Container, folder: &str, definition: &Definition, found: 
             continue;
         };
         let member = format!("{folder}{file}");
-        let bytes = match container.member(&member) {
-            Ok(stream) => Some(stream.len() as u64),
-            Err(error) => {
-                found.warnings.push(error.to_string());
-                None
-            }
-        };
-        let units_of_64_bytes = bytes.map(|bytes| bytes / 64);
-        reports.push(EngineReport { engine: engine.name(), member, bytes, units_of_64_bytes });
+        let stream = container.member(&member);
+        if let Err(error) = &stream {
+            found.warnings.push(error.to_string());
+        }
+        let stream = stream.ok();
+        let bytes = stream.map(|stream| stream.len() as u64);
+        let decodable = stream.filter(|_| container.has_open_encoding());
+        reports.push(EngineReport {
+            engine: engine.name(),
+            bytes,
+            units_of_64_bytes: bytes.map(|bytes| bytes / 64),
+            instructions: decodable.and_then(|stream| instructions(engine, &member, stream, found)),
+            member,
+        });
     }
     reports
+}
+
+fn instructions(engine: Engine, member: &str, stream: &[u8], found: &mut Found) -> Option<BTreeMap<&'static str, u64>> {
+    match decode_stream(engine, member, stream) {
+        Ok(decoded) => {
+            let mut counts = BTreeMap::new();
+            for instruction in &decoded {
+                *counts.entry(instruction.kind.name()).or_default() += 1;
+            }
+            Some(counts)
+        }
+        Err(error) => {
+            found.warnings.push(error.to_string());
+            None
+        }
+    }
 }
 
 fn static_dma(container: &Container, folder: &str, definition: &Definition, found: &mut Found) -> (u64, u64) {

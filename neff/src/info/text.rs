@@ -1,6 +1,6 @@
 //! The report as text, in the layout of the vendor's packager listing with this tool's additions after it.
 
-use super::{HeaderReport, NodeReport, Report, VariableReport, features};
+use super::{EngineReport, HeaderReport, NodeReport, Report, VariableReport, features};
 use crate::container::ReadFailure;
 use std::fmt::{self, Display};
 
@@ -61,7 +61,8 @@ impl Report {
     }
 
     fn engine_rows(&self) -> Vec<Vec<String>> {
-        let mut rows = vec![["core", "engine", "member", "bytes", "64-byte units"].map(str::to_owned).to_vec()];
+        let mut rows =
+            vec![["core", "engine", "member", "bytes", "64-byte units", "instructions"].map(str::to_owned).to_vec()];
         for core in &self.cores {
             for engine in &core.engines {
                 let count = |count: Option<u64>| count.map_or_else(|| "missing".to_owned(), |count| count.to_string());
@@ -71,11 +72,18 @@ impl Report {
                     engine.member.clone(),
                     count(engine.bytes),
                     count(engine.units_of_64_bytes),
+                    instructions(engine),
                 ]);
             }
         }
         rows
     }
+}
+
+fn instructions(engine: &EngineReport) -> String {
+    let Some(counts) = &engine.instructions else { return "opaque".to_owned() };
+    let named = counts.iter().map(|(name, count)| format!("{count} {name}"));
+    named.collect::<Vec<_>>().join(", ")
 }
 
 fn header_rows(header: &HeaderReport) -> Vec<(&'static str, String)> {

@@ -9,18 +9,18 @@ use super::record::{
     HAS_RESULT, IMMEDIATE_AT, IOTA_STEPS_AT, N_UPDATES_AT, N_WAITS_AT, NEGATE, OPCODE_AT, OPERAND0_IS_VECTOR,
     OPERAND1_IS_VECTOR, REVERSE0, REVERSE1, Record, SIDE_VARIABLE_AT, UPDATE_AT, VERSION_AT, VIEW_AT, WAIT_AT,
 };
-use super::{PSUM, RECORD_BYTES, SBUF, VERSION};
+use super::{RECORD_BYTES, VERSION};
 use crate::{Code, Error, Place};
 use ir::program::{
-    AluOp, Dim, DmaAccess, DmaDim, DmaPlace, Engine, Gather, HbmId, Instruction, InstructionKind, ScalarOperand,
-    TileId, TileView, Update, Wait,
+    AluOp, Dim, DmaAccess, DmaDim, DmaPlace, Engine, Gather, HbmId, Instruction, InstructionKind, PSUM_TILE, SBUF_TILE,
+    ScalarOperand, TileId, TileView, Update, Wait,
 };
 use ir::types::Dtype;
 use smallvec::SmallVec;
 
 /// Decodes the stream of one engine. `member` is its name for errors.
 ///
-/// Operands name [`SBUF`] and [`PSUM`] as tiles and variable ids as HBM tensors.
+/// Operands name [`SBUF_TILE`] and [`PSUM_TILE`] and variable ids as HBM tensors.
 ///
 /// # Errors
 /// [`Code::BadInstruction`] with the byte in the member.
@@ -232,8 +232,8 @@ impl Decoder {
 
     fn view(&self, at: usize) -> Result<TileView, Error> {
         let tile = match self.record.u8(at) {
-            PLACE_SBUF => SBUF,
-            PLACE_PSUM => PSUM,
+            PLACE_SBUF => SBUF_TILE,
+            PLACE_PSUM => PSUM_TILE,
             place => return Err(fault(at, format_args!("memory {place} of an operand is neither sbuf nor psum"))),
         };
         let dtype = self.dtype(at + 1)?;
@@ -258,8 +258,8 @@ impl Decoder {
     fn side(&self, at: usize) -> Result<DmaAccess, Error> {
         let tile = |tile: TileId| DmaPlace::Tile { tile, partition: self.record.u8(at + 3) };
         let place = match self.record.u8(at) {
-            PLACE_SBUF => tile(SBUF),
-            PLACE_PSUM => tile(PSUM),
+            PLACE_SBUF => tile(SBUF_TILE),
+            PLACE_PSUM => tile(PSUM_TILE),
             PLACE_HBM => DmaPlace::Hbm { tensor: HbmId(self.record.u32(at + SIDE_VARIABLE_AT)) },
             place => return Err(fault(at, format_args!("memory {place} of a transfer is not assigned"))),
         };

@@ -8,11 +8,11 @@ use super::record::{
     HAS_RESULT, IMMEDIATE_AT, IOTA_STEPS_AT, N_UPDATES_AT, N_WAITS_AT, NEGATE, OPCODE_AT, OPERAND0_IS_VECTOR,
     OPERAND1_IS_VECTOR, REVERSE0, REVERSE1, Record, SIDE_VARIABLE_AT, UPDATE_AT, VERSION_AT, VIEW_AT, WAIT_AT,
 };
-use super::{PSUM, RECORD_BYTES, SBUF, VERSION, opcode};
+use super::{RECORD_BYTES, VERSION, opcode};
 use crate::{Code, Error, Place};
 use ir::program::{
-    AluOp, DmaAccess, DmaPlace, Engine, HbmId, Instruction, InstructionKind, Program, ScalarOperand, Space, Tile,
-    TileId, TileView,
+    AluOp, DmaAccess, DmaPlace, Engine, HbmId, Instruction, InstructionKind, PSUM_TILE, Program, SBUF_TILE,
+    ScalarOperand, Space, Tile, TileId, TileView,
 };
 use ir::types::Dtype;
 
@@ -263,8 +263,8 @@ impl Encoder<'_> {
             Addresses::Program { tiles, variables: _ } => tiles,
             Addresses::Decoded => {
                 return match tile {
-                    SBUF => Ok((PLACE_SBUF, 0, 0)),
-                    PSUM => Ok((PLACE_PSUM, 0, 0)),
+                    SBUF_TILE => Ok((PLACE_SBUF, 0, 0)),
+                    PSUM_TILE => Ok((PLACE_PSUM, 0, 0)),
                     TileId(id) => Err(self.fault(at, format_args!("tile {id} is no memory"))),
                 };
             }

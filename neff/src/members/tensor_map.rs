@@ -34,6 +34,9 @@ pub struct TensorEntry {
     pub kind: Option<TensorKind>,
     /// Its name again.
     pub layer_name: String,
+    /// This project's key: position among the graph's inputs or outputs, where some numbers may be unused.
+    #[serde(with = "integer::optional", skip_serializing_if = "Option::is_none")]
+    pub position: Option<u32>,
     /// Letters of the axes on the device.
     pub sim_format: String,
     /// Shape on the device.
@@ -45,6 +48,9 @@ pub struct TensorEntry {
     /// Sizes of the parts of a split constant.
     #[serde(deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
     pub split_indices_or_sections: Option<Value>,
+    /// This project's key: steps in elements of each axis, where the tensor is not packed.
+    #[serde(with = "integer::optional_list", skip_serializing_if = "Option::is_none")]
+    pub strides: Option<Vec<i64>>,
     /// File of the tensor; joins a constant to `file_name` in `def.json`.
     pub tf_file: String,
     /// Letters of the axes in the framework.
