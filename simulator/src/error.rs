@@ -33,6 +33,9 @@ pub enum RunError {
     /// An input of another size.
     #[error("input {position} (`{name}`) has {given} bytes, not {expected}")]
     InputSize { position: usize, name: String, expected: u64, given: u64 },
+    /// Device memory larger than this machine can give.
+    #[error("the program's {bytes} bytes of device memory do not fit into this machine")]
+    OutOfMemory { bytes: u64 },
     /// A gather's index outside its table: bad input.
     #[error("index {index} of row {row} is outside 0..{n_rows} in {site}")]
     IndexOutOfRange { site: Site, row: usize, index: i32, n_rows: u32 },
@@ -49,6 +52,7 @@ impl RunError {
     pub const fn code(&self) -> &'static str {
         match self {
             RunError::InputCount { .. } | RunError::MissingInput { .. } | RunError::InputSize { .. } => "bad-input",
+            RunError::OutOfMemory { .. } => "out-of-memory",
             RunError::IndexOutOfRange { .. } => "index-out-of-range",
             RunError::Illegal(_) => "illegal-program",
             RunError::Deadlock(_) => "deadlock",

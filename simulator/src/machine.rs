@@ -33,6 +33,8 @@ pub struct TensorInfo {
     pub name: String,
     pub dtype: Dtype,
     pub shape: Shape,
+    /// Steps in elements, outermost first; `None` for a packed tensor.
+    pub strides: Option<Vec<i64>>,
     /// Size of the buffer, which strides may make larger than the packed tensor.
     pub size_bytes: u64,
 }
@@ -72,6 +74,7 @@ pub struct Machine {
     /// SBUF, PSUM.
     pub(crate) tiles: Vec<Tile>,
     pub(crate) tensors: Vec<HbmTensor>,
+    strides: Vec<Option<Vec<i64>>>,
     pub(crate) device: DeviceMemory,
     inputs: Vec<Option<usize>>,
     outputs: Vec<Option<usize>>,
@@ -86,6 +89,8 @@ pub(crate) struct Parts {
     /// In the absolute form, in any order that keeps each engine's.
     pub instructions: Vec<Instruction>,
     pub tensors: Vec<HbmTensor>,
+    /// One per tensor; `None` for packed ones.
+    pub strides: Vec<Option<Vec<i64>>>,
     pub device: DeviceMemory,
     /// Tensors by position of input and output.
     pub inputs: Vec<Option<usize>>,
@@ -135,6 +140,7 @@ impl Machine {
         let mut machine = Machine::from_parts(Parts {
             target: absolute.target,
             instructions: absolute.instructions,
+            strides: vec![None; absolute.tensors.len()],
             tensors: absolute.tensors,
             device,
             inputs,
@@ -165,6 +171,7 @@ impl Machine {
             stream_starts,
             tiles: memory_tiles(target),
             tensors: parts.tensors,
+            strides: parts.strides,
             device: parts.device,
             inputs: parts.inputs,
             outputs: parts.outputs,
@@ -307,11 +314,12 @@ impl Machine {
 
     fn info(&self, tensor: usize) -> TensorInfo {
         let HbmTensor { name, kind: _, dtype, shape, size_bytes } = &self.tensors[tensor];
-        TensorInfo { name: name.clone(), dtype: *dtype, shape: shape.clone(), size_bytes: *size_bytes }
+        let strides = self.strides[tensor].clone();
+        TensorInfo { name: name.clone(), dtype: *dtype, shape: shape.clone(), strides, size_bytes: *size_bytes }
     }
 
     fn output(&self, memory: &Memory, tensor: usize) -> TensorBytes {
-        let TensorInfo { name: _, dtype, shape, size_bytes } = self.info(tensor);
+        let TensorInfo { name: _, dtype, shape, strides: _, size_bytes } = self.info(tensor);
         let BufferPlace { buffer, start_byte } = memory.places[tensor];
         let bytes = memory.buffers[buffer][start_byte..start_byte + size_bytes as usize].to_vec();
         TensorBytes { dtype, shape, bytes }
@@ -321,6 +329,11 @@ impl Machine {
     fn memory(&self, inputs: &[Option<&[u8]>]) -> Result<Memory, RunError> {
         if inputs.len() != self.inputs.len() {
             return Err(RunError::InputCount { expected: self.inputs.len(), given: inputs.len() });
+        }
+        let total_bytes = self.device.buffer_bytes.iter().sum();
+        let has_room = Vec::<u8>::new().try_reserve_exact(usize::try_from(total_bytes).unwrap_or(usize::MAX)).is_ok();
+        if !has_room {
+            return Err(RunError::OutOfMemory { bytes: total_bytes });
         }
         let mut buffers: Vec<Vec<u8>> = self.device.buffer_bytes.iter().map(|&bytes| vec![0; bytes as usize]).collect();
         let mut place = |tensor: usize, content: &[u8]| {
@@ -351,11 +364,16 @@ impl Machine {
         Ok(Memory::new(self.target.partitions as usize, sbuf, psum, buffers, self.device.places.clone()))
     }
 
+    /// True where a tensor's content matters: its buffer is read, or is an output's too.
     fn reads(&self, tensor: usize) -> bool {
-        self.instructions.iter().any(|instruction| {
-            let read = instruction.kind.accesses().dma_read;
-            read.and_then(|side| side.hbm()).is_some_and(|id| id.index() == tensor)
-        })
+        let buffer = self.device.places[tensor].buffer;
+        let shares_buffer = |other: usize| other != tensor && self.device.places[other].buffer == buffer;
+        self.outputs.iter().flatten().any(|&output| shares_buffer(output))
+            || self.instructions.iter().any(|instruction| {
+                let read = instruction.kind.accesses().dma_read;
+                let read = read.and_then(|side| side.hbm());
+                read.is_some_and(|id| self.device.places[id.index()].buffer == buffer)
+            })
     }
 }
 

@@ -6,7 +6,11 @@ use ir::program::{
     PSUM_TILE, Program, SBUF_TILE, ScalarOperand, TileView, Update, Wait, memory_tiles,
 };
 use ir::target::TargetName;
+use neff::members::{
+    Definition, GraphFile, Kelf, KelfGraph, TensorMap, Variable, VariableKind, element_name, to_pretty_json,
+};
 use smallvec::smallvec;
+use std::collections::BTreeMap;
 
 use crate::machine::Machine;
 
@@ -39,6 +43,10 @@ impl Builder {
         self.tensor(HbmKind::Output(position as u32), dtype, shape)
     }
 
+    pub fn constant(&mut self, dtype: Dtype, shape: &[usize], content: &[u8]) -> HbmId {
+        self.tensor(HbmKind::Constant(content.into()), dtype, shape)
+    }
+
     /// Appends an instruction and returns it for waits and updates.
     pub fn push(&mut self, engine: Engine, kind: InstructionKind) -> &mut Instruction {
         self.program.instructions.push(Instruction::new(engine, kind));
@@ -65,6 +73,76 @@ impl Order for Instruction {
     fn update(&mut self, semaphore: u16, add: u16) -> &mut Self {
         self.update = Some(Update { semaphore, add });
         self
+    }
+}
+
+/// The members of a NEFF before they are written.
+pub(crate) struct NeffDraft {
+    pub feature_bits: u64,
+    pub kelf: Kelf,
+    pub graph: GraphFile,
+    pub definition: Definition,
+    pub tensor_map: TensorMap,
+    members: BTreeMap<String, Vec<u8>>,
+}
+
+impl NeffDraft {
+    pub fn of(program: &Program) -> NeffDraft {
+        let mut definition = Definition::with_default_names();
+        let mut members = BTreeMap::new();
+        let ids: Vec<u32> = (1..=program.tensors.len() as u32).collect();
+        for (tensor, &id) in program.tensors.iter().zip(&ids) {
+            let variable = match &tensor.kind {
+                HbmKind::Input(_) => Variable::sized(VariableKind::Input, id.into(), tensor.size_bytes),
+                HbmKind::Output(_) => Variable::sized(VariableKind::Output, id.into(), tensor.size_bytes),
+                HbmKind::Scratch => Variable::sized(VariableKind::TmpBuf, id.into(), tensor.size_bytes),
+                HbmKind::Constant(content) => {
+                    let file = format!("{}.raw", tensor.name);
+                    members.insert(format!("sg00/{file}"), content.to_vec());
+                    Variable::file(id.into(), tensor.size_bytes, file)
+                }
+            };
+            definition.var.insert(tensor.name.clone(), variable);
+        }
+        for engine in Engine::ALL {
+            let stream = neff::isa::encode_stream(program, engine, &ids).expect("operands are absolute");
+            let name = definition.engine_instr(engine).expect("every engine has its usual name");
+            members.insert(format!("sg00/{name}"), stream);
+        }
+        let shapes: Vec<Vec<i64>> =
+            program.tensors.iter().map(|tensor| tensor.shape.iter().map(|&dim| dim as i64).collect()).collect();
+        let listed = |wanted: fn(&HbmKind) -> bool| -> Vec<(&str, &str, &[i64])> {
+            let tensors = program.tensors.iter().zip(&shapes).filter(|(tensor, _)| wanted(&tensor.kind));
+            tensors.map(|(tensor, shape)| (&*tensor.name, element_name(tensor.dtype), &shape[..])).collect()
+        };
+        let (inputs, outputs) =
+            (listed(|kind| matches!(kind, HbmKind::Input(_))), listed(|kind| matches!(kind, HbmKind::Output(_))));
+        let subgraph =
+            KelfGraph { definition: "sg00/def.json".to_owned(), name: "sg00".to_owned(), ..Default::default() };
+        let chip = match program.target {
+            TargetName::Trn1 => "sunda",
+            TargetName::Trn2 => "cayman",
+            TargetName::Trn3 => "trn3",
+        };
+        NeffDraft {
+            feature_bits: 1 << neff::container::OPEN_ENCODING_BIT,
+            kelf: Kelf { graphs: vec![subgraph], target: chip.to_owned(), ..Default::default() },
+            graph: GraphFile::of_one_kelf(&inputs, &outputs, 1),
+            definition,
+            tensor_map: TensorMap::new(),
+            members,
+        }
+    }
+
+    pub fn write(&self) -> Vec<u8> {
+        let mut members = self.members.clone();
+        members.insert("kelf-0.json".to_owned(), to_pretty_json(&self.kelf));
+        members.insert("neff.json".to_owned(), to_pretty_json(&self.graph));
+        members.insert("sg00/def.json".to_owned(), to_pretty_json(&self.definition));
+        members.insert("sg00/tensor_map.json".to_owned(), to_pretty_json(&self.tensor_map));
+        let name = "test.neff".to_owned();
+        let draft = neff::container::Draft { name, feature_bits: self.feature_bits, lnc_size: 1, members };
+        neff::container::write(&draft).expect("the members are few and small")
     }
 }
 
