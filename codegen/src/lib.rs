@@ -6,7 +6,7 @@ pub mod map;
 pub mod package;
 pub mod place;
 
-pub use link::{LinkedKernel, link};
+pub use link::{LinkedKernel, kernel_object, link};
 pub use lower::{LowerStats, expand_long_rows, lower};
 pub use package::package;
 pub use place::{Unsupported, place};

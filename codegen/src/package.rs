@@ -48,7 +48,7 @@ pub fn package(graph: &Graph, program: &Program, kernel: &LinkedKernel) -> Resul
     }
     members.insert("sg00/def.json".to_owned(), to_pretty_json(&definition));
     members.insert("sg00/tensor_map.json".to_owned(), to_pretty_json(&tensor_map(graph, program, &names)));
-    members.insert(DebugLines::MEMBER.to_owned(), to_compact_json(&DebugLines::of(program)));
+    members.insert(DebugLines::MEMBER.to_owned(), line_table(program));
     write(&Draft { name: file_name, feature_bits: 1 << OPEN_ENCODING_BIT, lnc_size: 1, members })
 }
 
@@ -58,7 +58,7 @@ pub fn variable_ids(program: &Program) -> Vec<u32> {
 }
 
 /// A unique name for each HBM tensor, its own where that is free.
-fn variable_names(program: &Program) -> Vec<String> {
+pub(crate) fn variable_names(program: &Program) -> Vec<String> {
     let mut taken: BTreeSet<String> = BTreeSet::from(["SB".to_owned()]);
     let unique = |tensor: &HbmTensor| {
         let mut name = tensor.name.clone();
@@ -260,4 +260,9 @@ fn tensor_map(graph: &Graph, program: &Program, names: &[String]) -> TensorMap {
         map.insert(name.clone(), entry);
     }
     map
+}
+
+/// Source lines by record, as JSON.
+pub(crate) fn line_table(program: &Program) -> Vec<u8> {
+    to_compact_json(&DebugLines::of(program))
 }

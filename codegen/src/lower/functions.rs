@@ -61,9 +61,8 @@ impl Lowerer<'_> {
 
     /// x^exponent; min(x, 0) * 0 is added so that -inf gives NaN, as a root does.
     fn root_power(&mut self, dst: TileView, data: TileView, exponent: f64, frame: &Frame) {
-        let n_elements = frame.n_outer() * frame.grid.n_free;
         let vector = self.splat_vector(exponent, Dtype::F32, frame.n_partitions());
-        let rhs = super::storage::repeat(&vector, n_elements);
+        let rhs = self.repeated(&vector, frame);
         let power = self.scratch(frame, Dtype::F32);
         let guard = self.scratch(frame, Dtype::F32);
         let kind = InstructionKind::TensorTensor { dst: power.clone(), lhs: data.clone(), rhs, op: AluOp::Power };
@@ -99,7 +98,7 @@ impl Lowerer<'_> {
             (AluOp::Equal, f32::INFINITY, f32::INFINITY),
         ] {
             let special = self.splat_vector(f64::from(value), Dtype::F32, frame.n_partitions());
-            let special = super::storage::repeat(&special, frame.n_outer() * frame.grid.n_free);
+            let special = self.repeated(&special, frame);
             self.select(&result, &special, &data, (op, bound), frame);
         }
         self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src: result });
@@ -151,7 +150,7 @@ impl Lowerer<'_> {
         let one = ScalarOperand::Immediate(1.0);
         self.emit_activation(ActivationFunction::Abs, magnitude.clone(), data, one, ScalarOperand::Immediate(0.0));
         let invalid = self.splat_vector(f64::NAN, Dtype::F32, frame.n_partitions());
-        let invalid = super::storage::repeat(&invalid, frame.n_outer() * frame.grid.n_free);
+        let invalid = self.repeated(&invalid, frame);
         self.select(&result, &invalid, &magnitude, (AluOp::Greater, SIN_LIMIT), frame);
         self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src: result });
     }

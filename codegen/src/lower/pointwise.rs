@@ -10,7 +10,7 @@ use ir::{Dtype, Node, Op, ValueId};
 
 use super::Lowerer;
 use super::rowwise::GroupPlan;
-use super::storage::{Frame, Operand};
+use super::storage::{Frame, Operand, repeat};
 
 /// An ALU op with a scalar side, as the first half of a fused instruction.
 struct ScalarStep {
@@ -132,10 +132,23 @@ impl Lowerer<'_> {
     }
 
     fn scalar(&mut self, value: ValueId, frame: &Frame) -> ScalarOperand {
-        match self.operand(value, frame) {
-            Operand::Immediate(number) => ScalarOperand::Immediate(number),
-            Operand::Vector(view) | Operand::Full(view) => ScalarOperand::Vector(view),
+        let operand = self.operand(value, frame);
+        self.scalar_operand(operand)
+    }
+
+    /// An immediate or vector as a scalar operand; vectors are f32.
+    fn scalar_operand(&mut self, operand: Operand) -> ScalarOperand {
+        let view = match operand {
+            Operand::Immediate(number) => return ScalarOperand::Immediate(number),
+            Operand::Vector(view) | Operand::Full(view) => view,
+        };
+        if view.dtype == Dtype::F32 {
+            return ScalarOperand::Vector(view);
         }
+        let tile = self.new_tile("scratch", Space::Sbuf, Dtype::F32, view.n_partitions, 1);
+        let dst = self.whole(tile);
+        self.emit(Engine::Dve, InstructionKind::TensorCopy { dst: dst.clone(), src: view });
+        ScalarOperand::Vector(dst)
     }
 
     /// The absorbed producer of an operand, as a step.
@@ -156,10 +169,6 @@ impl Lowerer<'_> {
             let other = node.operands[1 - position];
             let data = self.full_operand(step.data, frame);
             let kind = match self.operand(other, frame) {
-                Operand::Immediate(number) => {
-                    two_ops(dst, data, step, (op, ScalarOperand::Immediate(number), position == 1))
-                }
-                Operand::Vector(view) => two_ops(dst, data, step, (op, ScalarOperand::Vector(view), position == 1)),
                 Operand::Full(operand1) => InstructionKind::ScalarTensorTensor {
                     dst,
                     data,
@@ -170,6 +179,7 @@ impl Lowerer<'_> {
                     operand1,
                     reverse1: position == 1,
                 },
+                scalar => two_ops(dst, data, step, (op, self.scalar_operand(scalar), position == 1)),
             };
             self.emit(Engine::Dve, kind);
             return;
@@ -180,50 +190,26 @@ impl Lowerer<'_> {
 
     /// Emits dst = lhs op rhs.
     pub(super) fn alu(&mut self, dst: TileView, lhs: Operand, rhs: Operand, op: AluOp, frame: &Frame) {
-        let n_elements = frame.n_outer() * frame.grid.n_free;
-        let scalar = |operand: Operand| match operand {
-            Operand::Immediate(number) => ScalarOperand::Immediate(number),
-            Operand::Vector(view) | Operand::Full(view) => ScalarOperand::Vector(view),
-        };
-        let kind = match (lhs, rhs) {
-            (Operand::Full(lhs), Operand::Full(rhs)) => InstructionKind::TensorTensor { dst, lhs, rhs, op },
-            (Operand::Full(data), other) => InstructionKind::TensorScalar {
-                dst,
-                data,
-                op0: op,
-                operand0: scalar(other),
-                reverse0: false,
-                second: None,
-            },
-            (other, Operand::Full(data)) => InstructionKind::TensorScalar {
-                dst,
-                data,
-                op0: op,
-                operand0: scalar(other),
-                reverse0: true,
-                second: None,
-            },
-            (Operand::Vector(view), other) => InstructionKind::TensorScalar {
-                dst,
-                data: super::storage::repeat(&view, n_elements),
-                op0: op,
-                operand0: scalar(other),
-                reverse0: false,
-                second: None,
-            },
-            (Operand::Immediate(number), other) => {
+        let (data, scalar, reverse0) = match (lhs, rhs) {
+            (Operand::Full(lhs), Operand::Full(rhs)) => {
+                self.emit(Engine::Dve, InstructionKind::TensorTensor { dst, lhs, rhs, op });
+                return;
+            }
+            (Operand::Full(data), scalar) => (data, scalar, false),
+            (scalar, Operand::Full(data)) => (data, scalar, true),
+            (Operand::Vector(vector), scalar) => (self.repeated(&vector, frame), scalar, false),
+            (Operand::Immediate(number), scalar) => {
                 let vector = self.splat_vector(f64::from(number), Dtype::F32, frame.n_partitions());
-                InstructionKind::TensorScalar {
-                    dst,
-                    data: super::storage::repeat(&vector, n_elements),
-                    op0: op,
-                    operand0: scalar(other),
-                    reverse0: false,
-                    second: None,
-                }
+                (self.repeated(&vector, frame), scalar, false)
             }
         };
-        self.emit(Engine::Dve, kind);
+        let operand0 = self.scalar_operand(scalar);
+        self.emit(Engine::Dve, InstructionKind::TensorScalar { dst, data, op0: op, operand0, reverse0, second: None });
+    }
+
+    /// A vector read again for every element of the frame tile.
+    pub(super) fn repeated(&self, vector: &TileView, frame: &Frame) -> TileView {
+        repeat(vector, frame.n_outer() * frame.grid.n_free)
     }
 
     /// Exact 32-bit arithmetic on the Pool engine. Comparisons test the sign of the difference,
@@ -247,7 +233,7 @@ impl Lowerer<'_> {
 
     fn integer_difference(&mut self, dst: TileView, lhs: TileView, rhs: TileView, frame: &Frame) {
         let minus_one = self.splat_vector(-1.0, Dtype::I32, frame.n_partitions());
-        let minus_one = super::storage::repeat(&minus_one, frame.n_outer() * frame.grid.n_free);
+        let minus_one = self.repeated(&minus_one, frame);
         let negated = self.scratch(frame, Dtype::I32);
         let kind =
             InstructionKind::TensorTensor { dst: negated.clone(), lhs: rhs, rhs: minus_one, op: AluOp::Multiply };
