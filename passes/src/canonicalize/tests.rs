@@ -412,9 +412,7 @@ fn operand_order_and_dead_code_do_not_tell_spellings_apart() {
         let again = sketch.op(Mul, &[x, y]);
         let sum = sketch.op(Add, &if swapped { [again, x] } else { [x, product] });
         let _ = sketch.op(Neg, &[dead]);
-        let mut graph = sketch.finish(&[sum]);
-        graph.locations.clear();
-        canonical(&graph, Numerics::Exact).0
+        canonical(&sketch.finish(&[sum]), Numerics::Exact).0
     };
     let names =
         |graph: &Graph| graph.nodes().map(|(_, node)| (node.op.clone(), node.operands.clone())).collect::<Vec<_>>();

@@ -1,24 +1,34 @@
 //! What the verifier checks of a graph in each phase.
 //!
-//! Types, order of definitions and arity are checked for every phase; later phases add what the
-//! passes that establish them promise.
+//! What every graph owes is checked by `ir::verify`; here stands what the passes that establish later
+//! phases promise beyond that.
 
 use ir::ops::OpClass;
+use ir::verify::{GraphPhase, verify};
 use ir::{Dtype, Graph, Op, TensorType};
 use smallvec::SmallVec;
 
 use super::Phase;
 
-/// Everything that keeps the graph from being in the phase.
+/// Everything that keeps the graph from being in the phase, with the printed lines.
 pub(super) fn graph_faults(graph: &Graph, phase: Phase) -> Vec<String> {
-    let mut faults = base_faults(graph);
-    if phase >= Phase::Canonical {
-        faults.extend(canonical_faults(graph));
+    // What the later checks read must be in range.
+    if let Err(faults) = verify(graph, graph_phase(phase)) {
+        return faults.iter().map(ToString::to_string).collect();
     }
-    if phase >= Phase::Placed && graph.layouts.len() != graph.n_values() {
-        faults.push(format!("{} values have {} layouts", graph.n_values(), graph.layouts.len()));
+    if phase >= Phase::Canonical { canonical_faults(graph) } else { Vec::new() }
+}
+
+/// The phase of a graph that a unit in `phase` is, or was before it became a program.
+fn graph_phase(phase: Phase) -> GraphPhase {
+    match phase {
+        Phase::Imported => GraphPhase::Imported,
+        Phase::Canonical => GraphPhase::Canonical,
+        Phase::Fused => GraphPhase::Fused,
+        Phase::Placed | Phase::Lowered | Phase::Scheduled | Phase::Allocated | Phase::Synchronized => {
+            GraphPhase::Placed
+        }
     }
-    faults
 }
 
 /// Canonical graphs compute no small floats, and hold no dead nodes and no views that do nothing.
@@ -43,28 +53,6 @@ fn canonical_faults(graph: &Graph) -> Vec<String> {
         let is_view = matches!(node.op, Op::Reshape(_) | Op::Expand(_) | Op::Cast(_));
         if is_view && *types[0] == *graph.ty(node.results[0]) {
             faults.push(format!("node {} (`{name}`) does nothing", id.index()));
-        }
-    }
-    faults
-}
-
-/// Types agree with what each op infers, and operands are defined before they are used.
-fn base_faults(graph: &Graph) -> Vec<String> {
-    let mut faults = Vec::new();
-    for (id, node) in graph.nodes() {
-        let name = node.op.name();
-        let types: SmallVec<[TensorType; 4]> = node.operands.iter().map(|&operand| graph.ty(operand).clone()).collect();
-        let declared: SmallVec<[TensorType; 1]> = node.results.iter().map(|&result| graph.ty(result).clone()).collect();
-        match node.op.infer(&types) {
-            Err(error) => faults.push(format!("node {} (`{name}`): {error}", id.index())),
-            Ok(inferred) if inferred != declared => {
-                faults.push(format!("node {} (`{name}`) has results {declared:?}, not {inferred:?}", id.index()));
-            }
-            Ok(_) => {}
-        }
-        let is_late = |operand: &ir::ValueId| graph.producer(*operand).is_some_and(|(producer, _)| producer >= id);
-        if let Some(operand) = node.operands.iter().find(|operand| is_late(operand)) {
-            faults.push(format!("node {} (`{name}`) reads value {} before it is defined", id.index(), operand.index()));
         }
     }
     faults
