@@ -158,12 +158,12 @@ impl KernelObject {
                     let section = format!("{TEXT}{}", engine.name());
                     Error::new(Code::BadObject, Place::member_byte(section, relocation.offset), reason)
                 };
-                let symbol = relocation.symbol.elf_name();
-                let value = value_of(&relocation.symbol).ok_or_else(|| fault(format!("`{symbol}` has no value")))?;
+                let name = || relocation.symbol.elf_name();
+                let value = value_of(&relocation.symbol).ok_or_else(|| fault(format!("`{}` has no value", name())))?;
                 let sum = i128::from(value) + i128::from(relocation.addend);
                 let width = relocation.kind.width_bytes();
                 if sum < 0 || sum >> (8 * width) != 0 {
-                    return Err(fault(format!("`{symbol}` + addend is {sum}, the field has {width} bytes")));
+                    return Err(fault(format!("`{}` + addend is {sum}, the field has {width} bytes", name())));
                 }
                 let start = usize::try_from(relocation.offset).expect("the check found the field in the stream");
                 bytes[start..start + width].copy_from_slice(&sum.to_le_bytes()[..width]);
