@@ -12,8 +12,8 @@ use ir::{Dtype, Graph, Program, types::packed_strides};
 use neff::container::{Draft, OPEN_ENCODING_BIT, write};
 use neff::members::{
     BuildInfo, DebugLines, Definition, EngineFile, GraphFile, HloStats, Kelf, KelfGraph, Metric, Queue, QueueKind,
-    TensorEntry, TensorKind, TensorMap, Variable, VariableKind, element_name, engine_file_stem, npy, to_compact_json,
-    to_pretty_json,
+    TensorEntry, TensorKind, TensorMap, Variable, VariableKind, chip_name, element_name, engine_file_stem, npy,
+    to_compact_json, to_pretty_json,
 };
 
 use crate::link::LinkedKernel;
@@ -86,15 +86,9 @@ fn build_info(name: &str) -> BuildInfo {
     }
 }
 
-/// The vendor's chip names; for trn3 none is published.
 fn kelf(target: TargetName) -> Kelf {
-    let chip = match target {
-        TargetName::Trn1 => "sunda",
-        TargetName::Trn2 => "cayman",
-        TargetName::Trn3 => "trn3",
-    };
     let graph = KelfGraph { definition: "sg00/def.json".to_owned(), name: "sg00".to_owned(), ..KelfGraph::default() };
-    Kelf { graphs: vec![graph], version: "0.5".to_owned(), target: chip.to_owned(), ..Kelf::default() }
+    Kelf { graphs: vec![graph], version: "0.5".to_owned(), target: chip_name(target).to_owned(), ..Kelf::default() }
 }
 
 fn shape_of(tensor: &HbmTensor) -> Vec<i64> {

@@ -8,8 +8,8 @@
 use crate::container::{Container, OPEN_ENCODING_BIT};
 use crate::isa::decode_stream;
 use crate::members::{
-    DebugLines, Definition, GraphFile, Kelf, TensorEntry, TensorMap, Variable, VariableKind, element_type, from_json,
-    npy,
+    DebugLines, Definition, GraphFile, Kelf, TensorEntry, TensorMap, Variable, VariableKind, chip_target, element_type,
+    from_json, npy,
 };
 use crate::{Code, Error, Place};
 use ir::Program;
@@ -58,15 +58,10 @@ fn parse<T: serde::de::DeserializeOwned>(container: &Container, member: &str) ->
 fn target(container: &Container) -> Result<TargetName, Error> {
     let member = "kelf-0.json";
     let kelf: Kelf = parse(container, member)?;
-    match kelf.target.as_str() {
-        "sunda" => Ok(TargetName::Trn1),
-        "cayman" => Ok(TargetName::Trn2),
-        "trn3" => Ok(TargetName::Trn3),
-        unknown => {
-            let reason = format!("target `{}` is none that this tool knows", unknown.escape_debug());
-            Err(Error::new(Code::BadJson, Place::member(member), reason))
-        }
-    }
+    chip_target(&kelf.target).ok_or_else(|| {
+        let reason = format!("target `{}` is none that this tool knows", kelf.target.escape_debug());
+        Error::new(Code::BadJson, Place::member(member), reason)
+    })
 }
 
 /// One tensor per variable id. The state buffer and other variables without content are empty scratch.

@@ -24,6 +24,7 @@ pub use stats::{HloStats, Metric, Metrics};
 pub use tensor_map::{TensorEntry, TensorKind, TensorMap, format_of_rank};
 pub use top::{
     BuildInfo, GraphAttrs, GraphFile, GraphNode, Kelf, KelfGraph, Metadata, NodeAttrs, Signature, SignatureTensor,
+    chip_name, chip_target,
 };
 
 use crate::{Code, Error, Place};

@@ -11,7 +11,9 @@ use ir::target::TargetName;
 use ir::{Dtype, Shape};
 use neff::container::Container;
 use neff::isa;
-use neff::members::{Definition, GraphFile, Kelf, TensorMap, Variable, VariableKind, element_type, from_json, npy};
+use neff::members::{
+    Definition, GraphFile, Kelf, TensorMap, Variable, VariableKind, chip_target, element_type, from_json, npy,
+};
 
 use crate::error::LoadError;
 use crate::machine::{DeviceMemory, Parts};
@@ -77,14 +79,8 @@ fn json<Kind: serde::de::DeserializeOwned>(container: &Container, name: &str) ->
     Ok(from_json(name, container.member(name)?)?)
 }
 
-/// The vendor's chip names; for trn3 none is published.
 fn target_of(chip: &str) -> Result<TargetName, LoadError> {
-    match chip {
-        "sunda" => Ok(TargetName::Trn1),
-        "cayman" => Ok(TargetName::Trn2),
-        "trn3" => Ok(TargetName::Trn3),
-        _ => Err(mismatch(format!("no chip is named `{chip}`"))),
-    }
+    chip_target(chip).ok_or_else(|| mismatch(format!("no chip is named `{chip}`")))
 }
 
 /// Where shapes, types and positions of inputs and outputs stand.

@@ -1,6 +1,7 @@
 //! The top-level members that every NEFF has: `kelf-0.json`, `info.json` and `neff.json`.
 
 use super::{Extra, integer};
+use ir::target::TargetName;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 
@@ -19,6 +20,20 @@ pub struct Kelf {
     /// Unknown keys.
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+/// The vendor's name of a chip. For trn3 none is published: ours stands there.
+pub fn chip_name(target: TargetName) -> &'static str {
+    match target {
+        TargetName::Trn1 => "sunda",
+        TargetName::Trn2 => "cayman",
+        TargetName::Trn3 => "trn3",
+    }
+}
+
+/// The chip of a name in a kelf file; `None` for names that are not known.
+pub fn chip_target(name: &str) -> Option<TargetName> {
+    TargetName::ALL.into_iter().find(|target| chip_name(*target) == name)
 }
 
 /// One subgraph of a kelf file.
