@@ -201,8 +201,7 @@ impl Variables {
             let index =
                 *self.by_name.get(name).ok_or_else(|| mismatch(format!("def.json has no variable `{name}`")))?;
             let entry = shapes.tensor_map.get(name);
-            let listed = entry.and_then(|entry| entry.extra.get("position")).and_then(serde_json::Value::as_u64);
-            let position = listed.unwrap_or(number as u64) as usize;
+            let position = entry.and_then(|entry| entry.position).map_or(number, |position| position as usize);
             if position >= MOST_TENSORS || slots.get(position).is_some_and(Option::is_some) {
                 return Err(mismatch(format!("`{name}` has position {position}, which is taken or too large")));
             }
@@ -216,8 +215,7 @@ impl Variables {
             let dims: Option<Shape> = dims.iter().map(|&dim| usize::try_from(dim).ok()).collect();
             tensor.shape = dims.ok_or_else(|| mismatch(format!("`{name}` has a negative dimension")))?;
             tensor.kind = kind(position as u32);
-            let strides = entry.and_then(|entry| entry.extra.get("strides"));
-            self.strides[index] = strides.and_then(|value| serde_json::from_value(value.clone()).ok());
+            self.strides[index] = entry.and_then(|entry| entry.strides.clone());
         }
         Ok(slots)
     }
@@ -293,8 +291,8 @@ mod tests {
         let builder = two_copies();
         let mut draft = NeffDraft::of(&builder.program);
         let mut entry = TensorEntry::io("t1", neff::members::TensorKind::Output, "float32", &[2, 2]);
-        entry.extra.insert("position".to_owned(), 3.into());
-        entry.extra.insert("strides".to_owned(), vec![1, 2].into());
+        entry.position = Some(3);
+        entry.strides = Some(vec![1, 2]);
         draft.tensor_map.insert("t1".to_owned(), entry);
         let machine = Machine::load(&draft.write()).expect("the file is whole");
         let outputs = machine.outputs();

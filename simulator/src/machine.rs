@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use ir::program::rules::{self, Rule};
 use ir::program::{Engine, HbmKind, HbmTensor, Instruction, Program, Tile, memory_tiles};
 use ir::target::{Target, TargetName};
-use ir::types::{Dtype, Shape};
+use ir::types::{Dtype, Shape, packed_strides};
 
 use crate::error::{LoadError, RunError};
 use crate::finding::{Finding, FindingKind, Findings, Site};
@@ -310,6 +310,21 @@ impl Machine {
             name: self.instructions[flat].kind.name(),
             sources: self.sources.get(flat).cloned().unwrap_or_default(),
         }
+    }
+
+    /// Outputs with their steps in elements, outermost first; an output whose steps are not known,
+    /// although its buffer is larger than the packed tensor, is left out.
+    pub(crate) fn output_layouts(&self) -> Vec<(usize, Vec<i64>)> {
+        let layout = |tensor: usize| {
+            let HbmTensor { dtype, shape, size_bytes, .. } = &self.tensors[tensor];
+            if let Some(strides) = &self.strides[tensor] {
+                return (strides.len() == shape.len()).then(|| (tensor, strides.clone()));
+            }
+            let packed_bytes = shape.iter().product::<usize>() as u64 * dtype.size_bytes() as u64;
+            let packed = packed_strides(shape).iter().map(|&step| step as i64).collect();
+            (packed_bytes == *size_bytes).then_some((tensor, packed))
+        };
+        self.outputs.iter().flatten().filter_map(|&tensor| layout(tensor)).collect()
     }
 
     fn info(&self, tensor: usize) -> TensorInfo {

@@ -43,6 +43,10 @@ impl Builder {
         self.tensor(HbmKind::Output(position as u32), dtype, shape)
     }
 
+    pub fn scratch(&mut self, dtype: Dtype, shape: &[usize]) -> HbmId {
+        self.tensor(HbmKind::Scratch, dtype, shape)
+    }
+
     pub fn constant(&mut self, dtype: Dtype, shape: &[usize], content: &[u8]) -> HbmId {
         self.tensor(HbmKind::Constant(content.into()), dtype, shape)
     }

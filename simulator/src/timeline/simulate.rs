@@ -19,6 +19,8 @@ pub(crate) struct Schedule {
     pub slots: Vec<Slot>,
     /// Instructions in an order that all semaphores allow; a transfer stands where its data moves.
     pub order: Vec<usize>,
+    /// Instructions in the order of their start.
+    pub start_order: Vec<usize>,
     /// Work of each DMA engine.
     pub dma_engine_ps: Vec<u64>,
 }
@@ -122,6 +124,7 @@ pub(crate) fn simulate(machine: &Machine) -> Result<Schedule, Finding> {
         schedule: Schedule {
             slots: vec![Slot::default(); machine.instructions.len()],
             order: Vec::with_capacity(machine.instructions.len()),
+            start_order: Vec::with_capacity(machine.instructions.len()),
             dma_engine_ps: Vec::new(),
         },
     };
@@ -135,7 +138,10 @@ pub(crate) fn simulate(machine: &Machine) -> Result<Schedule, Finding> {
     if simulation.engines.iter().any(|state| state.next < state.end) {
         return Err(simulation.deadlock());
     }
-    simulation.schedule.dma_engine_ps = simulation.dma.busy_ps;
+    let Schedule { slots, start_order, dma_engine_ps, order: _ } = &mut simulation.schedule;
+    // Instructions were appended when they were looked at; a stable sort keeps that order for ties.
+    start_order.sort_by_key(|&instruction| slots[instruction].start_ps);
+    *dma_engine_ps = simulation.dma.busy_ps;
     Ok(simulation.schedule)
 }
 
@@ -160,6 +166,7 @@ impl Simulation<'_> {
             self.waiting[usize::from(wait.semaphore)].push(engine);
             return;
         }
+        self.schedule.start_order.push(instruction);
         match &machine.instructions[instruction].kind {
             InstructionKind::Dma { dst, src, queue, gather } => {
                 let cost = dma_cost(self.target, dst, src, *queue, gather.as_ref(), &machine.tiles);
