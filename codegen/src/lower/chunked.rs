@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ir::graph::NodeId;
 use ir::ops::{Add, Div, Exp, Log, Mul, OpClass, ReduceMax, ReduceMean, ReduceSum, Rsqrt, Sub};
-use ir::program::{AluOp, Engine, HbmKind, InstructionKind, ScalarOperand, Space, TileId};
+use ir::program::{AluOp, Engine, HbmKind, InstructionKind, Space, TileId};
 use ir::types::{Axes, TypeError};
 use ir::{Dtype, Graph, Node, Op, ValueId};
 
@@ -356,15 +356,7 @@ impl Lowerer<'_> {
         }
         let n_partitions = self.frame(id, 1).grid.rows(block).len() as u8;
         let total = self.column_tile(node.results[0], block, n_partitions);
-        let kind = InstructionKind::TensorScalar {
-            dst: total.clone(),
-            data: total,
-            op0: AluOp::Multiply,
-            operand0: ScalarOperand::Immediate((1.0 / row_length as f64) as f32),
-            reverse0: false,
-            second: None,
-        };
-        self.emit(Engine::Dve, kind);
+        self.mean_of_sum(total.clone(), total, row_length);
     }
 
     fn column_tile(&mut self, result: ValueId, block: usize, n_partitions: u8) -> ir::program::TileView {

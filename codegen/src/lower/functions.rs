@@ -5,23 +5,25 @@
 //!   the table function: their input is a mean of squares plus eps.
 //! - log scales inputs outside the table's [2^-64, 2^64] into it and adds the logarithm of the
 //!   scale.
-//! - sin and cos subtract a multiple of 2 pi first (Cody and Waite's split into three constants),
-//!   since the table is right on [-pi, pi] only. The split is exact for |x| up to 2^17; beyond, the
-//!   result is NaN rather than a wrong number.
+//! - sin and cos subtract a multiple of pi first (Cody and Waite's split into three constants), since
+//!   the table is right on [-pi, pi] only, and give the result the sign of that multiple. Half turns
+//!   keep results near zero as exact as their inputs. The split is exact for |x| up to 2^16; beyond,
+//!   the result is NaN rather than a wrong number.
+//! - a quotient is a product with the reciprocal, corrected by what is left of the dividend; the
+//!   products behind the remainder are exact because both factors are split into a bf16 part and a
+//!   rest.
 
-use ir::program::{ActivationFunction, AluOp, Engine, InstructionKind, ScalarOperand, TileView};
+use ir::program::{ActivationFunction, AluOp, Engine, InstructionKind, ScalarOperand, Space, TileView};
 use ir::{Dtype, Node, Op};
 
 use super::Lowerer;
 use super::rowwise::GroupPlan;
 use super::storage::{Frame, Operand};
 
-/// 2 pi in three parts: the first two have few enough bits that a multiple by an integer up to
-/// 2^15 is exact in f32.
-const TWO_PI_HIGH: f32 = 6.281_25;
-const TWO_PI_MIDDLE: f32 = 0.001_934_051_5;
-const TWO_PI_LOW: f32 = 1.255_665_9e-6;
-const SIN_LIMIT: f32 = 131_072.0;
+/// pi in three parts: the first two have so few bits that a multiple by n or n - 1/2 is exact in f32
+/// for integers n up to 2^14.
+const PI_PARTS: [f32; 3] = [3.140_625, 0.000_967_025_76, 6.278_329_6e-7];
+const SIN_LIMIT: f32 = 51_471.0;
 
 impl Lowerer<'_> {
     /// Emits a unary node that is neither an ALU op nor a plain activation.
@@ -36,7 +38,7 @@ impl Lowerer<'_> {
             Op::Rsqrt(_) => self.root_power(dst, data, -0.5, frame),
             Op::Log(_) => self.log(dst, data, frame),
             Op::Sin(_) => self.sine(dst, data, 0.0, frame),
-            Op::Cos(_) => self.sine(dst, data, std::f32::consts::FRAC_PI_2, frame),
+            Op::Cos(_) => self.sine(dst, data, 0.5, frame),
             _ => unreachable!("`{}` is not a unary function", node.op.name()),
         }
     }
@@ -101,7 +103,7 @@ impl Lowerer<'_> {
             let special = self.repeated(&special, frame);
             self.select(&result, &special, &data, (op, bound), frame);
         }
-        self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src: result });
+        self.copy(dst, result);
     }
 
     /// dst = src where `data op bound` holds.
@@ -112,47 +114,106 @@ impl Lowerer<'_> {
         self.emit(Engine::Dve, kind);
     }
 
-    /// sin(x + phase).
-    fn sine(&mut self, dst: TileView, data: TileView, phase: f32, frame: &Frame) {
-        let turns = self.scratch(frame, Dtype::F32);
-        let whole = self.scratch(frame, Dtype::I32);
-        let rest = self.scratch(frame, Dtype::F32);
-        // Conversion to an integer rounds to nearest: the number of whole turns of x + phase.
-        self.two_scalar_ops(
-            turns.clone(),
-            data.clone(),
-            (AluOp::Add, phase),
-            (AluOp::Multiply, 1.0 / std::f32::consts::TAU),
-        );
-        self.emit(Engine::Dve, InstructionKind::TensorCopy { dst: whole.clone(), src: turns });
+    /// sin(x + half_turns * pi).
+    fn sine(&mut self, dst: TileView, data: TileView, half_turns: f32, frame: &Frame) {
+        let [turns, rest, parity, result] = std::array::from_fn(|_| self.scratch(frame, Dtype::F32));
+        let [whole, half] = std::array::from_fn(|_| self.scratch(frame, Dtype::I32));
+        // Conversion to an integer rounds to nearest: the number of half turns of x + half_turns * pi.
+        let inverse = std::f32::consts::FRAC_1_PI;
+        self.two_scalar_ops(turns.clone(), data.clone(), (AluOp::Multiply, inverse), (AluOp::Add, half_turns));
+        self.copy(whole.clone(), turns.clone());
+        self.two_scalar_ops(turns.clone(), whole.clone(), (AluOp::Subtract, half_turns), (AluOp::Multiply, -1.0));
         let mut from = data.clone();
-        for part in [TWO_PI_HIGH, TWO_PI_MIDDLE, TWO_PI_LOW] {
-            let kind = InstructionKind::ScalarTensorTensor {
-                dst: rest.clone(),
-                data: whole.clone(),
-                op0: AluOp::Multiply,
-                operand0: ScalarOperand::Immediate(part),
-                reverse0: false,
-                op1: AluOp::Subtract,
-                operand1: from,
-                reverse1: true,
-            };
-            self.emit(Engine::Dve, kind);
+        for part in PI_PARTS {
+            self.scaled_sum(rest.clone(), turns.clone(), part, from);
             from = rest.clone();
         }
-        let pi = std::f32::consts::PI;
-        self.two_scalar_ops(rest.clone(), rest.clone(), (AluOp::Add, phase), (AluOp::Max, -pi));
-        self.scalar_op(rest.clone(), rest.clone(), AluOp::Min, pi);
-        let result = self.scratch(frame, Dtype::F32);
-        let one = ScalarOperand::Immediate(1.0);
-        self.emit_activation(ActivationFunction::Sin, result.clone(), rest, one, ScalarOperand::Immediate(0.0));
+        let quarter = std::f32::consts::FRAC_PI_2;
+        self.two_scalar_ops(rest.clone(), rest.clone(), (AluOp::Max, -quarter), (AluOp::Min, quarter));
+        let (one, zero) = (ScalarOperand::Immediate(1.0), ScalarOperand::Immediate(0.0));
+        self.emit_activation(ActivationFunction::Sin, result.clone(), rest, one, zero);
+        // n - 2 round(n / 2) is 0 for even n and 1 or -1 for odd n.
+        self.scalar_op(half.clone(), whole.clone(), AluOp::Multiply, 0.5);
+        self.scaled_sum(parity.clone(), half, -2.0, whole);
+        let (lhs, rhs) = (Operand::Full(parity.clone()), Operand::Full(parity.clone()));
+        self.alu(parity.clone(), lhs, rhs, AluOp::Multiply, frame);
+        self.two_scalar_ops(parity.clone(), parity.clone(), (AluOp::Multiply, -2.0), (AluOp::Add, 1.0));
+        self.alu(result.clone(), Operand::Full(result.clone()), Operand::Full(parity), AluOp::Multiply, frame);
         let magnitude = self.scratch(frame, Dtype::F32);
-        let one = ScalarOperand::Immediate(1.0);
-        self.emit_activation(ActivationFunction::Abs, magnitude.clone(), data, one, ScalarOperand::Immediate(0.0));
+        let (one, zero) = (ScalarOperand::Immediate(1.0), ScalarOperand::Immediate(0.0));
+        self.emit_activation(ActivationFunction::Abs, magnitude.clone(), data, one, zero);
         let invalid = self.splat_vector(f64::NAN, Dtype::F32, frame.n_partitions());
         let invalid = self.repeated(&invalid, frame);
         self.select(&result, &invalid, &magnitude, (AluOp::Greater, SIN_LIMIT), frame);
-        self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src: result });
+        self.copy(dst, result);
+    }
+
+    fn copy(&mut self, dst: TileView, src: TileView) {
+        self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src });
+    }
+
+    /// dst = data * factor + addend.
+    fn scaled_sum(&mut self, dst: TileView, data: TileView, factor: f32, addend: TileView) {
+        let kind = InstructionKind::ScalarTensorTensor {
+            dst,
+            data,
+            op0: AluOp::Multiply,
+            operand0: ScalarOperand::Immediate(factor),
+            reverse0: false,
+            op1: AluOp::Add,
+            operand1: addend,
+            reverse1: false,
+        };
+        self.emit(Engine::Dve, kind);
+    }
+
+    /// dst = dividend / divisor, to the last bit but one in a few thousand cases. Where the
+    /// correction is not a number (zero or infinite divisors, overflow), the product stands.
+    pub(super) fn quotient(&mut self, dst: TileView, dividend: TileView, divisor: TileView) {
+        let like = |lowerer: &mut Self, dtype| {
+            let tile = lowerer.new_tile("scratch", Space::Sbuf, dtype, dst.n_partitions, dst.n_elements());
+            lowerer.whole(tile)
+        };
+        let [inverse, quotient, product, remainder] = std::array::from_fn(|_| like(self, Dtype::F32));
+        self.emit(Engine::Dve, InstructionKind::Reciprocal { dst: inverse.clone(), data: divisor.clone() });
+        self.pair(&quotient, &dividend, &inverse, AluOp::Multiply);
+        let (quotient_high, quotient_low) = self.split(&quotient);
+        let (divisor_high, divisor_low) = self.split(&divisor);
+        let mut from = dividend;
+        for (lhs, rhs) in [
+            (&quotient_high, &divisor_high),
+            (&quotient_high, &divisor_low),
+            (&quotient_low, &divisor_high),
+            (&quotient_low, &divisor_low),
+        ] {
+            self.pair(&product, lhs, rhs, AluOp::Multiply);
+            self.pair(&remainder, &from, &product, AluOp::Subtract);
+            from = remainder.clone();
+        }
+        self.pair(&remainder, &remainder, &inverse, AluOp::Multiply);
+        self.pair(&product, &quotient, &remainder, AluOp::Add);
+        let predicate = like(self, Dtype::Bool);
+        self.pair(&predicate, &remainder, &remainder, AluOp::Equal);
+        let kind = InstructionKind::TensorCopyPredicated { dst: quotient.clone(), src: product, predicate };
+        self.emit(Engine::Dve, kind);
+        self.copy(dst, quotient);
+    }
+
+    pub(super) fn pair(&mut self, dst: &TileView, lhs: &TileView, rhs: &TileView, op: AluOp) {
+        let (dst, lhs, rhs) = (dst.clone(), lhs.clone(), rhs.clone());
+        self.emit(Engine::Dve, InstructionKind::TensorTensor { dst, lhs, rhs, op });
+    }
+
+    /// A value as the sum of a bf16 part and an exact rest.
+    pub(super) fn split(&mut self, value: &TileView) -> (TileView, TileView) {
+        let n_elements = value.n_elements();
+        let [high, low] = [Dtype::Bf16, Dtype::F32].map(|dtype| {
+            let tile = self.new_tile("scratch", Space::Sbuf, dtype, value.n_partitions, n_elements);
+            self.whole(tile)
+        });
+        self.copy(high.clone(), value.clone());
+        self.pair(&low, value, &high, AluOp::Subtract);
+        (high, low)
     }
 }
 

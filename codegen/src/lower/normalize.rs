@@ -21,9 +21,55 @@ impl Lowerer<'_> {
         let dst = self.dst(node, frame, plan);
         let (exponentials, sums) = self.exponentials(node.operands[0], frame);
         let inverse = self.column(frame, n_rows(frame));
-        self.emit(Engine::Dve, InstructionKind::Reciprocal { dst: inverse.clone(), data: sums });
+        self.emit(Engine::Dve, InstructionKind::Reciprocal { dst: inverse.clone(), data: sums.clone() });
+        if dst.dtype != Dtype::F32 {
+            let factor = self.per_row(inverse, frame);
+            self.alu(dst, Operand::Full(exponentials), factor, AluOp::Multiply, frame);
+            return;
+        }
+        // The reciprocal's rounding would shift a whole f32 row: its rest is multiplied apart.
+        let rest = self.reciprocal_rest(&sums, &inverse, frame);
+        let small = self.scratch(frame, Dtype::F32);
+        let rest = self.per_row(rest, frame);
+        self.alu(small.clone(), Operand::Full(exponentials.clone()), rest, AluOp::Multiply, frame);
+        if n_rows(frame) == 1 {
+            let kind = InstructionKind::ScalarTensorTensor {
+                dst,
+                data: exponentials,
+                op0: AluOp::Multiply,
+                operand0: ScalarOperand::Vector(inverse),
+                reverse0: false,
+                op1: AluOp::Add,
+                operand1: small,
+                reverse1: false,
+            };
+            self.emit(Engine::Dve, kind);
+            return;
+        }
+        let large = self.scratch(frame, Dtype::F32);
         let factor = self.per_row(inverse, frame);
-        self.alu(dst, Operand::Full(exponentials), factor, AluOp::Multiply, frame);
+        self.alu(large.clone(), Operand::Full(exponentials), factor, AluOp::Multiply, frame);
+        self.alu(dst, Operand::Full(large), Operand::Full(small), AluOp::Add, frame);
+    }
+
+    /// inverse * (1 - sum * inverse): what the rounded reciprocal of a sum lacks. Both are split so
+    /// that their products are exact; a sum of exponentials is finite and at least 1, or NaN.
+    fn reciprocal_rest(&mut self, sums: &TileView, inverse: &TileView, frame: &Frame) -> TileView {
+        let (sum_high, sum_low) = self.split(sums);
+        let (inverse_high, inverse_low) = self.split(inverse);
+        let [product, rest] = std::array::from_fn(|_| self.column(frame, n_rows(frame)));
+        self.pair(&product, &sum_high, &inverse_high, AluOp::Multiply);
+        let one = ScalarOperand::Immediate(1.0);
+        let (dst, data) = (rest.clone(), product.clone());
+        let op0 = AluOp::Subtract;
+        let kind = InstructionKind::TensorScalar { dst, data, op0, operand0: one, reverse0: true, second: None };
+        self.emit(Engine::Dve, kind);
+        for (lhs, rhs) in [(&sum_high, &inverse_low), (&sum_low, &inverse_high), (&sum_low, &inverse_low)] {
+            self.pair(&product, lhs, rhs, AluOp::Multiply);
+            self.pair(&rest, &rest, &product, AluOp::Subtract);
+        }
+        self.pair(&rest, &rest, inverse, AluOp::Multiply);
+        rest
     }
 
     /// x - max - log(sum(exp(x - max))); the sum lies in [1, n], well inside the table's range.

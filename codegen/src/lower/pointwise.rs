@@ -241,40 +241,23 @@ impl Lowerer<'_> {
         self.emit(Engine::Pool, InstructionKind::TensorTensor { dst, lhs, rhs: negated, op: AluOp::Add });
     }
 
-    /// x / s is x * (1 / s) where that is exact; else a reciprocal of the divisor and a product.
+    /// x / s is x * (1 / s) where that is exact; 1 / x is a reciprocal; else see [`Lowerer::quotient`].
     fn divide(&mut self, node: &Node, frame: &Frame, plan: &GroupPlan) {
         let dst = self.dst(node, frame, plan);
         let (lhs, rhs) = (node.operands[0], node.operands[1]);
-        let numerator = self.operand(lhs, frame);
-        let inverse = match self.operand(rhs, frame) {
-            Operand::Immediate(number) if is_power_of_two(number) => Operand::Immediate(1.0 / number),
-            Operand::Immediate(number) => Operand::Vector({
-                let divisor = self.splat_vector(f64::from(number), Dtype::F32, frame.n_partitions());
-                self.reciprocal_of(divisor)
-            }),
-            Operand::Vector(view) => Operand::Vector(self.reciprocal_of(view)),
-            Operand::Full(data) => {
-                let inverse = self.scratch(frame, Dtype::F32);
-                self.emit(Engine::Dve, InstructionKind::Reciprocal { dst: inverse.clone(), data });
-                Operand::Full(inverse)
+        match (self.operand(lhs, frame), self.operand(rhs, frame)) {
+            (numerator, Operand::Immediate(number)) if is_power_of_two(number) => {
+                self.alu(dst, numerator, Operand::Immediate(1.0 / number), AluOp::Multiply, frame);
             }
-        };
-        if let Operand::Immediate(number) = numerator
-            && number == 1.0
-            && let Operand::Full(src) = inverse
-        {
-            self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src });
-            return;
+            (Operand::Immediate(1.0), Operand::Vector(_) | Operand::Full(_)) => {
+                let data = self.full_operand(rhs, frame);
+                self.emit(Engine::Dve, InstructionKind::Reciprocal { dst, data });
+            }
+            (_, _) => {
+                let (dividend, divisor) = (self.full_operand(lhs, frame), self.full_operand(rhs, frame));
+                self.quotient(dst, dividend, divisor);
+            }
         }
-        self.alu(dst, numerator, inverse, AluOp::Multiply, frame);
-    }
-
-    /// 1 / x for one value per partition.
-    pub(super) fn reciprocal_of(&mut self, vector: TileView) -> TileView {
-        let tile = self.new_tile("scratch", Space::Sbuf, Dtype::F32, vector.n_partitions, 1);
-        let dst = self.whole(tile);
-        self.emit(Engine::Dve, InstructionKind::Reciprocal { dst: dst.clone(), data: vector });
-        dst
     }
 
     /// f(x), with an absorbed scale or shift as the activation's.

@@ -26,24 +26,63 @@ impl Lowerer<'_> {
             Op::ReduceMin(_) | Op::All(_) => AluOp::Min,
             _ => unreachable!("`{}` is not a reduction", node.op.name()),
         };
-        let data = self.split_rows(data, n_reduced);
-        if !matches!(node.op, Op::ReduceMean(_)) {
+        if op != AluOp::Add {
+            let data = self.split_rows(data, n_reduced);
             self.emit_reduce(dst, data, op, false);
             return;
         }
-        let n_kept = dst.n_elements();
-        let tile = self.new_tile("scratch", Space::Sbuf, Dtype::F32, dst.n_partitions, n_kept);
-        let sum = self.whole(tile);
-        self.emit_reduce(sum.clone(), data, op, false);
-        let kind = InstructionKind::TensorScalar {
-            dst,
-            data: sum,
-            op0: AluOp::Multiply,
-            operand0: ScalarOperand::Immediate((1.0 / n_reduced as f64) as f32),
-            reverse0: false,
-            second: None,
-        };
+        if !matches!(node.op, Op::ReduceMean(_)) {
+            self.sum(dst, data, n_reduced);
+            return;
+        }
+        let sum = self.column_like(&dst);
+        self.sum(sum.clone(), data, n_reduced);
+        self.mean_of_sum(dst, sum, n_reduced);
+    }
+
+    /// Sums of runs of `n_reduced` elements. f32 elements are summed as bf16 parts, whose sum hardly
+    /// ever rounds, and rests: a sum in f32 alone loses what cancels. Where the rests' sum is not a
+    /// number (infinite elements), the parts' sum stands.
+    fn sum(&mut self, dst: TileView, data: TileView, n_reduced: usize) {
+        if data.dtype != Dtype::F32 || n_reduced <= 2 {
+            let data = self.split_rows(data, n_reduced);
+            self.emit_reduce(dst, data, AluOp::Add, false);
+            return;
+        }
+        let (high, low) = self.split(&data);
+        let [total, rests] = std::array::from_fn(|_| self.column_like(&dst));
+        for (result, part) in [(&total, high), (&rests, low)] {
+            let part = self.split_rows(part, n_reduced);
+            self.emit_reduce(result.clone(), part, AluOp::Add, false);
+        }
+        let corrected = self.column_like(&dst);
+        self.pair(&corrected, &total, &rests, AluOp::Add);
+        let tile = self.new_tile("scratch", Space::Sbuf, Dtype::Bool, dst.n_partitions, dst.n_elements());
+        let predicate = self.whole(tile);
+        self.pair(&predicate, &rests, &rests, AluOp::Equal);
+        let kind = InstructionKind::TensorCopyPredicated { dst: total.clone(), src: corrected, predicate };
         self.emit(Engine::Dve, kind);
+        self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src: total });
+    }
+
+    /// A new f32 tile with as many elements as a view.
+    fn column_like(&mut self, like: &TileView) -> TileView {
+        let tile = self.new_tile("scratch", Space::Sbuf, Dtype::F32, like.n_partitions, like.n_elements());
+        self.whole(tile)
+    }
+
+    /// dst = sum / n, as exact as a division.
+    pub(super) fn mean_of_sum(&mut self, dst: TileView, sum: TileView, n_summed: usize) {
+        if n_summed.is_power_of_two() {
+            let operand0 = ScalarOperand::Immediate(1.0 / n_summed as f32);
+            let op0 = AluOp::Multiply;
+            let kind = InstructionKind::TensorScalar { dst, data: sum, op0, operand0, reverse0: false, second: None };
+            self.emit(Engine::Dve, kind);
+            return;
+        }
+        let divisor = self.splat_vector(n_summed as f64, Dtype::F32, dst.n_partitions);
+        let divisor = repeat(&divisor, dst.n_elements());
+        self.quotient(dst, sum, divisor);
     }
 
     pub(super) fn emit_reduce(&mut self, dst: TileView, data: TileView, op: AluOp, negate: bool) {
