@@ -40,24 +40,20 @@ pub(super) struct Extraction {
 
 /// The best choice found; `None` when no acyclic choice covers the roots.
 pub(super) fn extract(problem: &Problem) -> Option<Extraction> {
-    let mut problem = problem.clone();
-    for (class, candidates) in problem.classes.iter_mut().enumerate() {
-        candidates.retain(|candidate| !candidate.children.contains(&class));
-    }
-    let tree = by_tree_cost(&problem);
-    let dag = by_dag_cost(&problem);
-    let starts = [tree, dag].into_iter().filter_map(|choice| Some((cost_of(&problem, &choice)?, choice)));
+    let tree = by_tree_cost(problem);
+    let dag = by_dag_cost(problem);
+    let starts = [tree, dag].into_iter().filter_map(|choice| Some((cost_of(problem, &choice)?, choice)));
     let (cost, choice) = starts.min_by_key(|(cost, _)| *cost)?;
-    let (cost, choice) = improve(&problem, cost, choice);
+    let (cost, choice) = improve(problem, cost, choice);
     let mut search = Search {
         least: problem.classes.iter().map(|of| of.iter().map(|candidate| candidate.cost).min().unwrap_or(0)).collect(),
-        problem: &problem,
+        problem,
         best: (cost, choice),
         n_steps: 0,
     };
     let bound = search.run();
     let (cost, choice) = search.best;
-    let needed = needed_of(&problem, &choice);
+    let needed = needed_of(problem, &choice);
     let choice = choice.into_iter().zip(needed).map(|(chosen, is_needed)| chosen.filter(|_| is_needed)).collect();
     Some(Extraction { choice, cost, bound: bound.min(cost) })
 }

@@ -198,6 +198,10 @@ impl Costs<'_> {
                         children.push(child);
                     }
                 }
+                // A node that computes its own class from itself computes nothing.
+                if children.contains(&next) {
+                    continue;
+                }
                 candidates.push(Candidate { cost: self.cost(term), children, term: position });
             }
             candidates.sort_by_key(|candidate| self.rank(&class.nodes[candidate.term], candidate.cost));

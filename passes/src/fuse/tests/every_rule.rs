@@ -181,7 +181,7 @@ fn random_leaves(types: &[TensorType], seed: u64) -> Vec<Value> {
     for ty in types {
         graph.push_input("leaf", ty.clone(), ir::graph::InputRole::Dynamic);
     }
-    crate::testing::random_inputs(&graph, seed)
+    ir::random_graph::random_inputs(&graph, seed)
 }
 
 #[test]
