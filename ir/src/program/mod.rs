@@ -15,7 +15,9 @@ use crate::types::{Dtype, Shape};
 
 mod absolute;
 mod instruction;
+mod names;
 pub mod rules;
+pub mod text;
 
 pub use absolute::{AbsoluteError, PSUM_TILE, SBUF_TILE, memory_tiles};
 pub use instruction::{

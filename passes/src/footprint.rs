@@ -1,0 +1,287 @@
+//! Which bytes an instruction touches, exactly enough to tell that two accesses do not meet.
+//!
+//! Used by `schedule` over tiles and by `synchronize` over addresses. The independent checkers have
+//! their own account of memory and do not use this one.
+
+use ir::Program;
+use ir::program::{DmaAccess, DmaPlace, HbmId, Instruction, Space, TileId, TileView};
+use smallvec::SmallVec;
+
+/// A memory whose bytes are numbered from 0.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Memory {
+    /// One tile, while tiles have no addresses.
+    Tile(TileId),
+    /// All of SBUF or PSUM.
+    Chip(Space),
+    /// One HBM tensor.
+    Hbm(HbmId),
+}
+
+/// How footprints name on-chip memory.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Addressing {
+    /// By tile; tiles never meet.
+    Virtual,
+    /// By address; every tile must have one.
+    Physical,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum AccessKind {
+    Read,
+    Write,
+}
+
+/// A set of bytes on a range of partitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Footprint {
+    pub memory: Memory,
+    pub first_partition: u16,
+    pub end_partition: u16,
+    pub bytes: BytePattern,
+}
+
+/// Runs of bytes at regular distances.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BytePattern {
+    pub low: i64,
+    /// Bytes of one run.
+    pub run: i64,
+    /// Step in bytes and count, steps ascending and larger than the run.
+    dims: SmallVec<[(i64, i64); 4]>,
+}
+
+impl BytePattern {
+    /// The bytes of elements of `size` bytes at `offset` and all sums of steps, counted in elements.
+    fn new(offset: i64, steps: impl IntoIterator<Item = (i64, i64)>, size: i64) -> Self {
+        let mut low = offset.saturating_mul(size);
+        let mut wanted: SmallVec<[(i64, i64); 4]> = SmallVec::new();
+        for (step, count) in steps {
+            if count <= 1 || step == 0 {
+                continue;
+            }
+            let step = step.saturating_mul(size);
+            if step < 0 {
+                low = low.saturating_add(step.saturating_mul(count - 1));
+            }
+            wanted.push((step.saturating_abs(), count));
+        }
+        wanted.sort_unstable();
+        let mut pattern = BytePattern { low, run: size, dims: SmallVec::new() };
+        for (step, count) in wanted {
+            match pattern.dims.last_mut() {
+                None if step <= pattern.run => pattern.run = pattern.run.saturating_add(step.saturating_mul(count - 1)),
+                Some((inner_step, inner_count)) if step == inner_step.saturating_mul(*inner_count) => {
+                    *inner_count = inner_count.saturating_mul(count);
+                }
+                None | Some(_) => pattern.dims.push((step, count)),
+            }
+        }
+        pattern
+    }
+
+    fn dense(low: i64, high: i64) -> Self {
+        BytePattern { low, run: high - low, dims: SmallVec::new() }
+    }
+
+    /// One past the last byte.
+    pub(crate) fn high(&self) -> i64 {
+        let spans = self.dims.iter().map(|&(step, count)| step.saturating_mul(count - 1));
+        spans.fold(self.low.saturating_add(self.run), i64::saturating_add)
+    }
+
+    pub(crate) fn is_dense(&self) -> bool {
+        self.dims.is_empty()
+    }
+
+    /// False only if no byte is in both.
+    fn meets(&self, other: &BytePattern) -> bool {
+        if self.high() <= other.low || other.high() <= self.low {
+            return false;
+        }
+        if self.is_dense() && other.is_dense() {
+            return true;
+        }
+        let mut periods = self.dims.iter().chain(&other.dims).map(|&(step, _)| step);
+        !periods.any(|period| self.misses_modulo(other, period))
+    }
+
+    /// True if the two patterns occupy disjoint residues modulo `period`.
+    fn misses_modulo(&self, other: &BytePattern, period: i64) -> bool {
+        let (Some((start, len)), Some((other_start, other_len))) = (self.residues(period), other.residues(period))
+        else {
+            return false;
+        };
+        let distance = (other_start - start).rem_euclid(period);
+        distance >= len && distance + other_len <= period
+    }
+
+    /// First residue and length of the circular range that holds all residues, if shorter than the
+    /// period.
+    fn residues(&self, period: i64) -> Option<(i64, i64)> {
+        let moving = self.dims.iter().filter(|(step, _)| step % period != 0);
+        let len = moving.fold(self.run, |len, (step, count)| len.saturating_add(step.saturating_mul(count - 1)));
+        (len < period).then(|| (self.low.rem_euclid(period), len))
+    }
+
+    fn covers(&self, other: &BytePattern) -> bool {
+        self == other || (self.is_dense() && self.low <= other.low && other.high() <= self.high())
+    }
+}
+
+impl Footprint {
+    /// False only if the two share no byte.
+    pub(crate) fn meets(&self, other: &Footprint) -> bool {
+        self.memory == other.memory
+            && self.first_partition < other.end_partition
+            && other.first_partition < self.end_partition
+            && self.bytes.meets(&other.bytes)
+    }
+
+    /// True only if every byte of `other` is also in `self`.
+    pub(crate) fn covers(&self, other: &Footprint) -> bool {
+        self.memory == other.memory
+            && self.first_partition <= other.first_partition
+            && other.end_partition <= self.end_partition
+            && self.bytes.covers(&other.bytes)
+    }
+}
+
+/// Every memory access of an instruction, reads first.
+pub(crate) fn footprints(
+    program: &Program,
+    instruction: &Instruction,
+    addressing: Addressing,
+) -> SmallVec<[(AccessKind, Footprint); 6]> {
+    let accesses = instruction.kind.accesses();
+    let gathers = match &instruction.kind {
+        ir::program::InstructionKind::Dma { gather, .. } => gather.is_some(),
+        _ => false,
+    };
+    let mut found = SmallVec::new();
+    found.extend(accesses.tile_reads.iter().map(|view| (AccessKind::Read, view_footprint(program, view, addressing))));
+    if let Some(access) = accesses.dma_read {
+        let footprint = if gathers { whole_place(program, access) } else { None };
+        found.push((AccessKind::Read, footprint.unwrap_or_else(|| access_footprint(program, access, addressing))));
+    }
+    found.extend(accesses.tile_writes.iter().map(|view| (AccessKind::Write, view_footprint(program, view, addressing))));
+    if let Some(access) = accesses.dma_write {
+        found.push((AccessKind::Write, access_footprint(program, access, addressing)));
+    }
+    found
+}
+
+/// The memory that holds a tile, its first partition and its first byte there.
+fn origin(program: &Program, tile: TileId, addressing: Addressing) -> (Memory, u16, i64) {
+    match (addressing, program.tile(tile).address) {
+        (Addressing::Physical, Some(address)) => {
+            let memory = Memory::Chip(program.tile(tile).space);
+            (memory, u16::from(address.partition), i64::from(address.start_byte))
+        }
+        (Addressing::Virtual | Addressing::Physical, _) => (Memory::Tile(tile), 0, 0),
+    }
+}
+
+/// What a view touches.
+pub(crate) fn view_footprint(program: &Program, view: &TileView, addressing: Addressing) -> Footprint {
+    let (memory, tile_partition, tile_byte) = origin(program, view.tile, addressing);
+    let steps = view.dims.iter().map(|dim| (i64::from(dim.step), i64::from(dim.count)));
+    let mut bytes = BytePattern::new(i64::from(view.offset), steps, size_of(view.dtype));
+    bytes.low += tile_byte;
+    let first_partition = tile_partition + u16::from(view.partition);
+    Footprint { memory, first_partition, end_partition: first_partition + u16::from(view.n_partitions), bytes }
+}
+
+/// What one side of a DMA touches; on a tile, all its partitions with the bytes of each.
+pub(crate) fn access_footprint(program: &Program, access: &DmaAccess, addressing: Addressing) -> Footprint {
+    let offset = i64::try_from(access.offset).unwrap_or(i64::MAX);
+    let steps = access.dims.iter().map(|dim| (dim.step, i64::from(dim.count)));
+    let mut bytes = BytePattern::new(offset, steps, size_of(access.dtype));
+    match access.place {
+        DmaPlace::Hbm { tensor } => {
+            Footprint { memory: Memory::Hbm(tensor), first_partition: 0, end_partition: 1, bytes }
+        }
+        DmaPlace::Tile { tile, partition } => {
+            let (memory, tile_partition, tile_byte) = origin(program, tile, addressing);
+            bytes.low = bytes.low.saturating_add(tile_byte);
+            let start = i64::from(tile_partition) + i64::from(partition);
+            let spans = access.dims.iter().map(|dim| i64::from(dim.partition_step) * (i64::from(dim.count) - 1));
+            let (mut first, mut last) = (start, start);
+            for span in spans {
+                first = first.saturating_add(span.min(0));
+                last = last.saturating_add(span.max(0));
+            }
+            let clamp = |partition: i64| u16::try_from(partition.clamp(0, 1 << 15)).expect("clamped to 16 bits");
+            Footprint { memory, first_partition: clamp(first), end_partition: clamp(last + 1), bytes }
+        }
+    }
+}
+
+/// All of an HBM tensor: a gather may read any row.
+fn whole_place(program: &Program, access: &DmaAccess) -> Option<Footprint> {
+    let tensor = access.hbm()?;
+    let high = i64::try_from(program.tensor(tensor).size_bytes).unwrap_or(i64::MAX);
+    let bytes = BytePattern::dense(0, high);
+    Some(Footprint { memory: Memory::Hbm(tensor), first_partition: 0, end_partition: 1, bytes })
+}
+
+fn size_of(dtype: ir::Dtype) -> i64 {
+    i64::try_from(dtype.size_bytes()).expect("an element has few bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BytePattern;
+
+    fn bytes(pattern: &BytePattern) -> Vec<i64> {
+        let mut starts = vec![pattern.low];
+        for &(step, count) in &pattern.dims {
+            starts = starts.iter().flat_map(|start| (0..count).map(move |at| start + at * step)).collect();
+        }
+        starts.iter().flat_map(|start| (0..pattern.run).map(move |at| start + at)).collect()
+    }
+
+    fn pattern(offset: i64, steps: &[(i64, i64)], size: i64) -> BytePattern {
+        BytePattern::new(offset, steps.iter().copied(), size)
+    }
+
+    #[test]
+    fn rows_and_columns_merge_to_one_run() {
+        assert_eq!(pattern(4, &[(8, 3), (1, 8)], 2), BytePattern::dense(8, 56));
+        assert_eq!(pattern(7, &[(-1, 8)], 2), BytePattern::dense(0, 16));
+        assert_eq!(pattern(0, &[(0, 5), (16, 4), (1, 8)], 1).dims.as_slice(), &[(16, 4)]);
+    }
+
+    #[test]
+    fn column_blocks_of_one_matrix_do_not_meet() {
+        let left = pattern(0, &[(64, 128), (1, 32)], 4);
+        let right = pattern(32, &[(64, 128), (1, 32)], 4);
+        let middle = pattern(31, &[(64, 128), (1, 2)], 4);
+        assert!(!left.meets(&right));
+        assert!(left.meets(&middle) && right.meets(&middle));
+    }
+
+    #[test]
+    fn interleaved_elements_do_not_meet() {
+        assert!(!pattern(0, &[(2, 10)], 4).meets(&pattern(1, &[(2, 10)], 4)));
+        assert!(pattern(0, &[(2, 10)], 4).meets(&pattern(1, &[(3, 10)], 4)));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn patterns_that_share_a_byte_meet(
+            offsets in (0..20i64, 0..20i64),
+            steps in proptest::collection::vec((-9..10i64, 1..4i64), 0..4),
+            other_steps in proptest::collection::vec((-9..10i64, 1..4i64), 0..4),
+            size in 1..5i64,
+        ) {
+            let (left, right) = (pattern(offsets.0, &steps, size), pattern(offsets.1, &other_steps, size));
+            let (left_bytes, right_bytes) = (bytes(&left), bytes(&right));
+            let shared = left_bytes.iter().any(|byte| right_bytes.contains(byte));
+            proptest::prop_assert!(left.meets(&right) || !shared);
+            proptest::prop_assert_eq!(left_bytes.iter().max().map(|last| last + 1), Some(left.high()));
+            proptest::prop_assert!(!left.covers(&right) || right_bytes.iter().all(|byte| left_bytes.contains(byte)));
+        }
+    }
+}
