@@ -4,7 +4,7 @@
 //! their own account of memory and do not use this one.
 
 use ir::Program;
-use ir::program::{DmaAccess, DmaPlace, HbmId, Instruction, Space, TileId, TileView};
+use ir::program::{DmaAccess, DmaPlace, HbmId, Instruction, InstructionKind, Space, TileId, TileView};
 use smallvec::SmallVec;
 
 /// A memory whose bytes are numbered from 0.
@@ -155,17 +155,15 @@ pub(crate) fn footprints(
     addressing: Addressing,
 ) -> SmallVec<[(AccessKind, Footprint); 6]> {
     let accesses = instruction.kind.accesses();
-    let gathers = match &instruction.kind {
-        ir::program::InstructionKind::Dma { gather, .. } => gather.is_some(),
-        _ => false,
-    };
+    let gathers = matches!(instruction.kind, InstructionKind::Dma { gather: Some(_), .. });
     let mut found = SmallVec::new();
     found.extend(accesses.tile_reads.iter().map(|view| (AccessKind::Read, view_footprint(program, view, addressing))));
     if let Some(access) = accesses.dma_read {
         let footprint = if gathers { whole_place(program, access) } else { None };
         found.push((AccessKind::Read, footprint.unwrap_or_else(|| access_footprint(program, access, addressing))));
     }
-    found.extend(accesses.tile_writes.iter().map(|view| (AccessKind::Write, view_footprint(program, view, addressing))));
+    found
+        .extend(accesses.tile_writes.iter().map(|view| (AccessKind::Write, view_footprint(program, view, addressing))));
     if let Some(access) = accesses.dma_write {
         found.push((AccessKind::Write, access_footprint(program, access, addressing)));
     }

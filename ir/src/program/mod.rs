@@ -18,6 +18,7 @@ mod instruction;
 mod names;
 pub mod rules;
 pub mod text;
+pub mod verify;
 
 pub use absolute::{AbsoluteError, PSUM_TILE, SBUF_TILE, memory_tiles};
 pub use instruction::{

@@ -3,86 +3,38 @@
 //! The program's order defines its meaning: two accesses to common bytes, at least one of them a
 //! write, keep their order. The activation engine's accumulation registers are one more such place.
 
-use std::collections::BTreeMap;
-
 use ir::Program;
 use ir::program::{Instruction, InstructionKind, ReduceCommand};
 
-use crate::footprint::{AccessKind, Addressing, Footprint, Memory, footprints};
+use crate::footprint::Addressing;
+use crate::hazard::{Hazard, HazardKind, History};
 
 /// Predecessors and successors of every instruction, ascending. Predecessors precede in the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dependencies {
-    pub predecessors: Vec<Vec<u32>>,
-    pub successors: Vec<Vec<u32>>,
+    pub predecessors: Vec<Vec<Hazard>>,
+    pub successors: Vec<Vec<Hazard>>,
 }
 
 impl Dependencies {
     pub(super) fn of(program: &Program) -> Self {
-        let mut histories: BTreeMap<Memory, History> = BTreeMap::new();
+        let mut history = History::new(program, Addressing::Virtual);
         let mut accumulators = Accumulators::default();
-        let written = written_memories(program);
         let mut predecessors = Vec::with_capacity(program.instructions.len());
-        for (position, instruction) in program.instructions.iter().enumerate() {
-            let position = u32::try_from(position).expect("a program has fewer than 2^32 instructions");
-            let mut found = Vec::new();
-            for (kind, footprint) in footprints(program, instruction, Addressing::Virtual) {
-                if written.binary_search(&footprint.memory).is_ok() {
-                    histories.entry(footprint.memory).or_default().access(position, kind, footprint, &mut found);
-                }
-            }
-            accumulators.access(position, instruction, &program.instructions, &mut found);
-            found.retain(|&predecessor| predecessor != position);
+        let mut successors = vec![Vec::new(); program.instructions.len()];
+        for idx in 0..program.instructions.len() {
+            let position = u32::try_from(idx).expect("a program has fewer than 2^32 instructions");
+            // No order of completion is assumed: engines are not final.
+            let mut found = history.access(program, position, None);
+            accumulators.access(position, &program.instructions, &mut found);
             found.sort_unstable();
-            found.dedup();
+            found.dedup_by_key(|(predecessor, _)| *predecessor);
+            for &(predecessor, kind) in &found {
+                successors[predecessor as usize].push((position, kind));
+            }
             predecessors.push(found);
         }
-        let mut successors = vec![Vec::new(); predecessors.len()];
-        for (position, found) in predecessors.iter().enumerate() {
-            let position = u32::try_from(position).expect("a program has fewer than 2^32 instructions");
-            for &predecessor in found {
-                successors[predecessor as usize].push(position);
-            }
-        }
         Dependencies { predecessors, successors }
-    }
-}
-
-/// Memories that the program writes, ascending; all others order nothing.
-fn written_memories(program: &Program) -> Vec<Memory> {
-    let accesses = program.instructions.iter().flat_map(|instruction| {
-        footprints(program, instruction, Addressing::Virtual).into_iter().filter(|(kind, _)| *kind == AccessKind::Write)
-    });
-    let mut written: Vec<Memory> = accesses.map(|(_, footprint)| footprint.memory).collect();
-    written.sort_unstable();
-    written.dedup();
-    written
-}
-
-/// Accesses to one memory that later ones may still have to follow.
-#[derive(Default)]
-struct History {
-    reads: Vec<(u32, Footprint)>,
-    writes: Vec<(u32, Footprint)>,
-}
-
-impl History {
-    fn access(&mut self, position: u32, kind: AccessKind, footprint: Footprint, found: &mut Vec<u32>) {
-        let meeting = |accesses: &[(u32, Footprint)], found: &mut Vec<u32>| {
-            let meets = accesses.iter().filter(|(_, earlier)| footprint.meets(earlier));
-            found.extend(meets.map(|(earlier, _)| *earlier));
-        };
-        meeting(&self.writes, found);
-        match kind {
-            AccessKind::Read => self.reads.push((position, footprint)),
-            AccessKind::Write => {
-                meeting(&self.reads, found);
-                // Whoever follows this write follows what it covers.
-                self.reads.retain(|(_, earlier)| !footprint.covers(earlier));
-                self.writes.retain(|(_, earlier)| !footprint.covers(earlier));
-                self.writes.push((position, footprint));
-            }
-        }
     }
 }
 
@@ -98,33 +50,36 @@ struct Accumulators {
     in_group: bool,
 }
 
+/// What a user of the accumulation registers does to them.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Accumulation {
+    Resets,
+    Continues,
+}
+
 impl Accumulators {
-    fn access(&mut self, position: u32, instruction: &Instruction, program: &[Instruction], found: &mut Vec<u32>) {
-        let InstructionKind::Activation { reduce, reduce_result, .. } = &instruction.kind else { return };
-        if reduce.is_none() && reduce_result.is_none() {
-            return;
+    fn access(&mut self, position: u32, program: &[Instruction], found: &mut Vec<Hazard>) {
+        let Some(accumulation) = accumulation(&program[position as usize]) else { return };
+        let follow = |earlier| (earlier, HazardKind::Reuse);
+        found.extend(self.last_of_group.map(follow));
+        if accumulation == Accumulation::Resets {
+            let next = program[position as usize + 1..].iter().find_map(self::accumulation);
+            self.in_group = next == Some(Accumulation::Continues);
+            if !self.in_group {
+                self.singles.push(position);
+                return;
+            }
         }
-        found.extend(self.last_of_group);
-        let starts = *reduce == Some(ReduceCommand::ResetReduce);
-        if starts {
-            self.in_group = continues(&program[position as usize + 1..]);
-        }
-        if starts && !self.in_group {
-            self.singles.push(position);
-        } else {
-            found.append(&mut self.singles);
-            self.last_of_group = Some(position);
-        }
+        found.extend(self.singles.drain(..).map(follow));
+        self.last_of_group = Some(position);
     }
 }
 
-/// True if the next user of the accumulation registers does not reset them.
-fn continues(rest: &[Instruction]) -> bool {
-    let mut users = rest.iter().filter_map(|instruction| match &instruction.kind {
-        InstructionKind::Activation { reduce, reduce_result, .. } if reduce.is_some() || reduce_result.is_some() => {
-            Some(*reduce != Some(ReduceCommand::ResetReduce))
-        }
-        _ => None,
-    });
-    users.next().unwrap_or(false)
+fn accumulation(instruction: &Instruction) -> Option<Accumulation> {
+    let InstructionKind::Activation { reduce, reduce_result, .. } = &instruction.kind else { return None };
+    match reduce {
+        Some(ReduceCommand::ResetReduce) => Some(Accumulation::Resets),
+        Some(ReduceCommand::Reduce) => Some(Accumulation::Continues),
+        None => reduce_result.as_ref().map(|_| Accumulation::Continues),
+    }
 }

@@ -1,0 +1,103 @@
+//! Proves that no two tiles that are live at the same position share a byte, and that every tile
+//! lies where its memory allows. Shares no code with the placement.
+
+use ir::Program;
+use ir::program::verify::ProgramFault;
+use ir::program::{DmaPlace, Space, Tile, TileAddress};
+
+/// Every fault of an allocated program's addresses.
+pub fn check_allocation(program: &Program) -> Vec<ProgramFault> {
+    let mut faults = Vec::new();
+    let uses = uses(program);
+    for (tile_idx, tile) in program.tiles.iter().enumerate() {
+        match tile.address {
+            None if uses[tile_idx].is_some() => faults.push(fault(program, tile_idx, "tile has no address".into())),
+            Some(address) if uses[tile_idx].is_some() => {
+                faults.extend(misplacement(program, tile, address).map(|message| fault(program, tile_idx, message)));
+            }
+            None | Some(_) => {}
+        }
+    }
+    // Sweep over the program: a tile is compared with those still live when its first access comes.
+    let mut starting: Vec<(usize, usize, usize)> = uses
+        .iter()
+        .enumerate()
+        .filter_map(|(tile_idx, range)| range.map(|(first, last)| (first, tile_idx, last)))
+        .collect();
+    starting.sort_unstable();
+    let mut live: Vec<(usize, usize)> = Vec::new();
+    for (first, tile_idx, last) in starting {
+        live.retain(|&(_, other_last)| other_last >= first);
+        for &(other_idx, _) in &live {
+            if share_bytes(&program.tiles[tile_idx], &program.tiles[other_idx]) {
+                let message = format!("tiles %t{other_idx} and %t{tile_idx} share bytes while both are live");
+                faults.push(ProgramFault::at(program, first, message));
+            }
+        }
+        live.push((tile_idx, last));
+    }
+    faults
+}
+
+fn fault(program: &Program, tile_idx: usize, message: String) -> ProgramFault {
+    ProgramFault::of_program(format!("%t{tile_idx} \"{}\"", program.tiles[tile_idx].label), message)
+}
+
+/// First and last position that names each tile.
+fn uses(program: &Program) -> Vec<Option<(usize, usize)>> {
+    let mut uses: Vec<Option<(usize, usize)>> = vec![None; program.tiles.len()];
+    for (position, instruction) in program.instructions.iter().enumerate() {
+        let accesses = instruction.kind.accesses();
+        let mut note = |tile_idx: usize| match &mut uses[tile_idx] {
+            Some((_, last)) => *last = position,
+            unused => *unused = Some((position, position)),
+        };
+        for view in accesses.tile_reads.iter().chain(&accesses.tile_writes) {
+            note(view.tile.index());
+        }
+        for side in [accesses.dma_read, accesses.dma_write].into_iter().flatten() {
+            if let DmaPlace::Tile { tile, .. } = side.place {
+                note(tile.index());
+            }
+        }
+    }
+    uses
+}
+
+/// What is wrong with where one tile lies.
+fn misplacement(program: &Program, tile: &Tile, address: TileAddress) -> Option<String> {
+    let target = program.target.target();
+    let TileAddress { partition, start_byte } = address;
+    let start = u64::from(start_byte);
+    let end = start + u64::from(tile.bytes_per_partition);
+    let memory_bytes = match tile.space {
+        Space::Sbuf => target.sbuf_usable_bytes,
+        Space::Psum => target.psum_bytes(),
+    };
+    if u32::from(partition) + u32::from(tile.n_partitions) > target.partitions {
+        return Some(format!("partitions {partition}+{} are out of range", tile.n_partitions));
+    }
+    if end > u64::from(memory_bytes) {
+        return Some(format!("bytes {start}..{end} are out of {}'s {memory_bytes}", tile.space));
+    }
+    if tile.alignment_bytes > 1 && start_byte % tile.alignment_bytes != 0 {
+        return Some(format!("start byte {start} is no multiple of {}", tile.alignment_bytes));
+    }
+    let bank = u64::from(target.psum_bank_bytes);
+    let crosses = tile.space == Space::Psum && end > start && start / bank != (end - 1) / bank;
+    if crosses && !(target.matmul_spans_banks && start.is_multiple_of(bank)) {
+        return Some(format!("bytes {start}..{end} cross a bank"));
+    }
+    None
+}
+
+fn share_bytes(tile: &Tile, other: &Tile) -> bool {
+    let (Some(at), Some(other_at)) = (tile.address, other.address) else { return false };
+    let (low, other_low) = (u64::from(at.start_byte), u64::from(other_at.start_byte));
+    let (row, other_row) = (u32::from(at.partition), u32::from(other_at.partition));
+    tile.space == other.space
+        && low < other_low + u64::from(other.bytes_per_partition)
+        && other_low < low + u64::from(tile.bytes_per_partition)
+        && row < other_row + u32::from(other.n_partitions)
+        && other_row < row + u32::from(tile.n_partitions)
+}

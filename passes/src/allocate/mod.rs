@@ -1,0 +1,146 @@
+//! Gives every tile an address, spilling to HBM scratch what does not fit into SBUF.
+//!
+//! Relies on a program of phase `Scheduled`, whose order decides which tiles are live together.
+//! Every tile starts at its memory's first partition; tiles of few partitions do not share bytes
+//! of other partitions.
+
+mod banks;
+mod check;
+mod live;
+mod pack;
+mod spill;
+
+use std::fmt;
+
+use ir::Program;
+use ir::program::{ProgramPhase, Space, TileAddress, TileId};
+use ir::target::Target;
+
+use banks::color_banks;
+use live::{LiveRange, live_ranges};
+use pack::{Block, Boundaries, live_bound, pack};
+use spill::spill;
+
+pub use check::check_allocation;
+
+/// What `allocate` did. Bytes are per partition unless they say otherwise.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
+pub struct AllocateStatistics {
+    pub n_tiles: usize,
+    /// One past the highest SBUF byte used.
+    pub sbuf_peak_bytes_per_partition: u64,
+    /// Most bytes of tiles live together: no placement can use fewer.
+    pub sbuf_live_bound_bytes: u64,
+    pub n_psum_tiles: usize,
+    pub n_spilled_tiles: usize,
+    /// Transfers added to store and reload spilled tiles.
+    pub n_spill_transfers: usize,
+    /// Bytes that these transfers move.
+    pub spill_bytes: u64,
+}
+
+impl fmt::Display for AllocateStatistics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{} tiles, {} in psum, sbuf peak {} B/partition (bound {}), {} spilled with {} transfers of {} B",
+            self.n_tiles,
+            self.n_psum_tiles,
+            self.sbuf_peak_bytes_per_partition,
+            self.sbuf_live_bound_bytes,
+            self.n_spilled_tiles,
+            self.n_spill_transfers,
+            self.spill_bytes
+        )
+    }
+}
+
+/// Why a program has no addresses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AllocateError {
+    #[error("instruction {position} needs {needed} bytes per partition of sbuf at once, there are {usable}: {line}")]
+    InstructionTooLarge { position: usize, line: String, needed: u64, usable: u64 },
+    #[error(
+        "tiles live together at instruction {position} need {needed} bytes per partition of sbuf, there are {usable}, and none of them can be spilled"
+    )]
+    NothingToSpill { position: usize, needed: u64, usable: u64 },
+    #[error("no order of placement fits the tiles into {usable} bytes per partition of sbuf")]
+    Fragmented { usable: u64 },
+    #[error("the tiles live together do not fit into the {n_banks} banks of psum")]
+    PsumFull { n_banks: u32 },
+}
+
+/// Places all tiles of a scheduled program.
+///
+/// # Errors
+/// When one instruction's tiles, or PSUM tiles, which cannot be spilled, exceed the memory.
+pub fn allocate(program: &Program) -> Result<(Program, AllocateStatistics), AllocateError> {
+    let target = program.target.target();
+    let usable = u64::from(target.sbuf_usable_bytes);
+    let mut statistics = AllocateStatistics::default();
+    // Fragmentation may need a few percent of the memory; spill a little more until all fits.
+    for percent in [100, 95, 90, 85, 80, 70, 60, 50] {
+        let (mut spilled, spills) = spill(program, target, usable * percent / 100)?;
+        let ranges = live_ranges(&spilled);
+        let Some((bound, peak)) = place_sbuf(&mut spilled, target, &ranges) else { continue };
+        statistics.sbuf_live_bound_bytes = bound;
+        statistics.sbuf_peak_bytes_per_partition = peak;
+        statistics.n_spilled_tiles = spills.n_tiles;
+        statistics.n_spill_transfers = spills.n_transfers;
+        statistics.spill_bytes = spills.bytes;
+        place_psum(&mut spilled, target, &ranges)?;
+        place_unused(&mut spilled, &ranges);
+        statistics.n_tiles = spilled.tiles.len();
+        statistics.n_psum_tiles = spilled.tiles.iter().filter(|tile| tile.space == Space::Psum).count();
+        spilled.phase = ProgramPhase::Allocated;
+        return Ok((spilled, statistics));
+    }
+    Err(AllocateError::Fragmented { usable })
+}
+
+/// Used tiles of one memory with their live ranges.
+fn tiles_in(program: &Program, ranges: &[Option<LiveRange>], space: Space) -> Vec<(TileId, LiveRange)> {
+    let ids = (0..program.tiles.len()).map(|idx| TileId(u32::try_from(idx).expect("tile ids are 32 bits wide")));
+    let used = ids.filter_map(|tile| ranges[tile.index()].map(|range| (tile, range)));
+    used.filter(|(tile, _)| program.tile(*tile).space == space).collect()
+}
+
+/// Lower bound and peak of the placement, if one was found.
+fn place_sbuf(program: &mut Program, target: &Target, ranges: &[Option<LiveRange>]) -> Option<(u64, u64)> {
+    let tiles = tiles_in(program, ranges, Space::Sbuf);
+    let block = |&(tile, live): &(TileId, LiveRange)| {
+        let tile = program.tile(tile);
+        let alignment = u64::from(tile.alignment_bytes.max(target.tile_alignment_bytes));
+        Block { live, size: u64::from(tile.bytes_per_partition).next_multiple_of(alignment), alignment }
+    };
+    let blocks: Vec<Block> = tiles.iter().map(block).collect();
+    let packing = pack(&blocks, u64::from(target.sbuf_usable_bytes), Boundaries::None)?;
+    for ((tile, _), &offset) in tiles.iter().zip(&packing.offsets) {
+        set_address(program, *tile, offset);
+    }
+    Some((live_bound(&blocks), packing.peak))
+}
+
+fn place_psum(program: &mut Program, target: &Target, ranges: &[Option<LiveRange>]) -> Result<(), AllocateError> {
+    let tiles = tiles_in(program, ranges, Space::Psum);
+    let starts = color_banks(program, target, &tiles);
+    let starts = starts.ok_or(AllocateError::PsumFull { n_banks: target.psum_banks })?;
+    for ((tile, _), start) in tiles.iter().zip(starts) {
+        set_address(program, *tile, start);
+    }
+    Ok(())
+}
+
+/// Tiles that nothing accesses lie anywhere.
+fn place_unused(program: &mut Program, ranges: &[Option<LiveRange>]) {
+    for (tile, range) in program.tiles.iter_mut().zip(ranges) {
+        if range.is_none() {
+            tile.address = Some(TileAddress { partition: 0, start_byte: 0 });
+        }
+    }
+}
+
+fn set_address(program: &mut Program, tile: TileId, start: u64) {
+    let start_byte = u32::try_from(start).expect("a partition has fewer than 2^32 bytes");
+    program.tiles[tile.index()].address = Some(TileAddress { partition: 0, start_byte });
+}

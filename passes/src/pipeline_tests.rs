@@ -1,0 +1,146 @@
+//! Properties of `schedule`, `allocate` and `synchronize` together, on random programs.
+
+use ir::Program;
+use ir::program::{HbmKind, Space};
+use ir::target::TargetName;
+use proptest::prelude::{ProptestConfig, Strategy, prop_assert, prop_assert_eq};
+use proptest::proptest;
+use proptest::sample::select;
+
+use crate::allocate::{allocate, check_allocation};
+use crate::schedule::{ScheduleOptions, schedule};
+use crate::synchronize::{check_synchronization, synchronize};
+use crate::machine::{Builder, Machine, random_program, view};
+
+fn targets() -> impl Strategy<Value = TargetName> {
+    select(TargetName::ALL.to_vec())
+}
+
+fn compiled(program: &Program) -> Program {
+    let (scheduled, _) = schedule(program, &ScheduleOptions::default());
+    let (allocated, _) = allocate(&scheduled).expect("test programs fit");
+    synchronize(&allocated).expect("test programs need few semaphores").0
+}
+
+#[track_caller]
+fn expect_clean(program: &Program) {
+    let faults: Vec<String> =
+        check_allocation(program).iter().chain(&check_synchronization(program)).map(ToString::to_string).collect();
+    assert!(faults.is_empty(), "{}\n{program}", faults.join("\n"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_stage_keeps_the_meaning(target in targets(), seed in 0..1u64 << 40, n_steps in 1..40usize) {
+        let lowered = random_program(target, seed, n_steps, 12);
+        let meaning = Machine::meaning(&lowered);
+        let (scheduled, _) = schedule(&lowered, &ScheduleOptions::default());
+        prop_assert_eq!(&Machine::meaning(&scheduled), &meaning, "scheduled:\n{}", scheduled);
+        let (allocated, _) = allocate(&scheduled).expect("test programs fit");
+        prop_assert_eq!(&Machine::meaning(&allocated), &meaning, "allocated:\n{}", allocated);
+        let (synchronized, _) = synchronize(&allocated).expect("test programs need few semaphores");
+        expect_clean(&synchronized);
+        for run in 0..8 {
+            let outputs = Machine::race(&synchronized, seed ^ (run << 41));
+            prop_assert_eq!(outputs.as_ref(), Ok(&meaning), "{}", synchronized);
+        }
+    }
+
+    #[test]
+    fn every_wait_is_needed(target in targets(), seed in 0..1u64 << 40, n_steps in 1..25usize) {
+        let program = compiled(&random_program(target, seed, n_steps, 12));
+        for position in 0..program.instructions.len() {
+            for dropped in 0..program.instructions[position].waits.len() {
+                let mut mutant = program.clone();
+                mutant.instructions[position].waits.remove(dropped);
+                prop_assert!(!check_synchronization(&mutant).is_empty(), "wait {dropped} of {position} in\n{program}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_collision_is_reported(target in targets(), seed in 0..1u64 << 40, n_steps in 2..25usize) {
+        let program = compiled(&random_program(target, seed, n_steps, 12));
+        let ranges = live_ranges(&program);
+        for (tile, range) in ranges.iter().enumerate() {
+            let mut others = (0..ranges.len()).filter(|&other| {
+                let together = range.zip(ranges[other]).is_some_and(|(own, other)| own.0 <= other.1 && other.0 <= own.1);
+                other != tile && together && program.tiles[other].space == program.tiles[tile].space
+            });
+            let Some(other) = others.next() else { continue };
+            let mut mutant = program.clone();
+            mutant.tiles[tile].address = program.tiles[other].address;
+            prop_assert!(!check_allocation(&mutant).is_empty(), "%t{tile} on %t{other} in\n{program}");
+        }
+    }
+}
+
+/// First and last position that names each tile.
+fn live_ranges(program: &Program) -> Vec<Option<(usize, usize)>> {
+    let mut ranges: Vec<Option<(usize, usize)>> = vec![None; program.tiles.len()];
+    for (position, instruction) in program.instructions.iter().enumerate() {
+        let mut kind = instruction.kind.clone();
+        kind.for_each_tile_mut(&mut |tile| {
+            let range = ranges[tile.index()].get_or_insert((position, position));
+            range.1 = position;
+        });
+    }
+    ranges
+}
+
+#[test]
+fn tiles_beyond_sbuf_are_spilled_and_come_back() {
+    // Six tiles of a quarter of SBUF each, all read again at the end.
+    for target in TargetName::ALL {
+        let mut builder = Builder::new(target);
+        let n_columns = target.target().sbuf_usable_bytes / 16;
+        let input = builder.tensor(HbmKind::Input(0), n_columns);
+        let output = builder.tensor(HbmKind::Output(0), n_columns);
+        let tiles: Vec<_> = (0..6).map(|_| builder.tile(Space::Sbuf, n_columns)).collect();
+        for &tile in &tiles {
+            builder.load(tile, input, 0, n_columns);
+        }
+        for &tile in &tiles[1..] {
+            builder.add(view(tile, 0, 8), view(tile, 0, 8), view(tiles[0], 0, 8));
+        }
+        for &tile in &tiles {
+            builder.store(output, tile, 0, 8);
+        }
+        let (scheduled, _) = schedule(&builder.program, &ScheduleOptions::default());
+        let (allocated, statistics) = allocate(&scheduled).expect("spilling makes room");
+        assert!(statistics.n_spilled_tiles > 0 && statistics.spill_bytes > 0, "{statistics}");
+        let (synchronized, _) = synchronize(&allocated).expect("few semaphores are needed");
+        expect_clean(&synchronized);
+    }
+}
+
+#[test]
+fn spilled_programs_keep_their_meaning() {
+    // The tiles are wide, so that few fit, but only their first columns are used.
+    let mut builder = Builder::new(TargetName::Trn2);
+    let n_columns = TargetName::Trn2.target().sbuf_usable_bytes / 16;
+    let input = builder.tensor(HbmKind::Input(0), n_columns);
+    let output = builder.tensor(HbmKind::Output(0), n_columns);
+    let tiles: Vec<_> = (0..6).map(|_| builder.tile(Space::Sbuf, n_columns)).collect();
+    for &tile in &tiles {
+        builder.load(tile, input, 0, 16);
+    }
+    for pair in tiles.windows(2) {
+        builder.add(view(pair[1], 2, 4), view(pair[0], 3, 4), view(pair[1], 4, 4));
+    }
+    for (position, &tile) in tiles.iter().enumerate() {
+        builder.store(output, tile, position as u32, 8 - position as u32);
+    }
+    let meaning = Machine::meaning(&builder.program);
+    let (scheduled, _) = schedule(&builder.program, &ScheduleOptions::default());
+    let (allocated, statistics) = allocate(&scheduled).expect("spilling makes room");
+    assert!(statistics.n_spilled_tiles > 0, "{statistics}");
+    assert_eq!(Machine::meaning(&allocated), meaning, "{allocated}");
+    let (synchronized, _) = synchronize(&allocated).expect("few semaphores are needed");
+    expect_clean(&synchronized);
+    for run in 0..20 {
+        assert_eq!(Machine::race(&synchronized, run).as_ref(), Ok(&meaning), "{synchronized}");
+    }
+}
