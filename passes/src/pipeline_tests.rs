@@ -8,9 +8,9 @@ use proptest::proptest;
 use proptest::sample::select;
 
 use crate::allocate::{allocate, check_allocation};
+use crate::machine::{Builder, Machine, random_program, view};
 use crate::schedule::{ScheduleOptions, schedule};
 use crate::synchronize::{check_synchronization, synchronize};
-use crate::machine::{Builder, Machine, random_program, view};
 
 fn targets() -> impl Strategy<Value = TargetName> {
     select(TargetName::ALL.to_vec())

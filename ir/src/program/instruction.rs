@@ -395,73 +395,15 @@ impl InstructionKind {
 impl InstructionKind {
     /// Calls `change` with the tile of every view and of every DMA side.
     pub fn for_each_tile_mut(&mut self, change: &mut dyn FnMut(&mut TileId)) {
-        let operand_tile = |operand: &mut ScalarOperand, change: &mut dyn FnMut(&mut TileId)| match operand {
-            ScalarOperand::Immediate(_) => {}
-            ScalarOperand::Vector(view) => change(&mut view.tile),
-        };
-        match self {
-            InstructionKind::Activation { dst, data, scale, bias, reduce_result, function: _, reduce: _ } => {
-                change(&mut dst.tile);
-                change(&mut data.tile);
-                operand_tile(scale, change);
-                operand_tile(bias, change);
-                if let Some(view) = reduce_result {
-                    change(&mut view.tile);
+        for view in self.views_mut() {
+            change(&mut view.tile);
+        }
+        if let InstructionKind::Dma { dst, src, queue: _, gather: _ } = self {
+            for side in [dst, src] {
+                if let DmaPlace::Tile { tile, partition: _ } = &mut side.place {
+                    change(tile);
                 }
             }
-            InstructionKind::TensorScalar { dst, data, operand0, second, op0: _, reverse0: _ } => {
-                change(&mut dst.tile);
-                change(&mut data.tile);
-                operand_tile(operand0, change);
-                if let Some((_, operand1, _)) = second {
-                    operand_tile(operand1, change);
-                }
-            }
-            InstructionKind::TensorScalarReduce { dst, data, operand0, reduce_result: view, op0: _, reduce_op: _ }
-            | InstructionKind::ScalarTensorTensor {
-                dst,
-                data,
-                operand0,
-                operand1: view,
-                op0: _,
-                reverse0: _,
-                op1: _,
-                reverse1: _,
-            } => {
-                [dst, data, view].into_iter().for_each(|view| change(&mut view.tile));
-                operand_tile(operand0, change);
-            }
-            InstructionKind::TensorTensorScan { dst, data0, data1, initial, op0: _, op1: _ } => {
-                [dst, data0, data1].into_iter().for_each(|view| change(&mut view.tile));
-                operand_tile(initial, change);
-            }
-            InstructionKind::TensorTensor { dst, lhs: first, rhs: second, op: _ }
-            | InstructionKind::TensorCopyPredicated { dst, src: first, predicate: second }
-            | InstructionKind::Matmul { dst, stationary: first, moving: second, accumulate: _ } => {
-                [dst, first, second].into_iter().for_each(|view| change(&mut view.tile));
-            }
-            InstructionKind::TensorReduce { dst, data, op: _, n_reduced_dims: _, negate: _ }
-            | InstructionKind::TensorCopy { dst, src: data }
-            | InstructionKind::Reciprocal { dst, data }
-            | InstructionKind::BnStats { dst, data }
-            | InstructionKind::BnAggr { dst, data }
-            | InstructionKind::Transpose { dst, data } => {
-                [dst, data].into_iter().for_each(|view| change(&mut view.tile));
-            }
-            InstructionKind::Memset { dst, value: _ }
-            | InstructionKind::Iota { dst, steps: _, offset: _, channel_multiplier: _ } => change(&mut dst.tile),
-            InstructionKind::Dma { dst, src, queue: _, gather } => {
-                for side in [dst, src] {
-                    match &mut side.place {
-                        DmaPlace::Hbm { tensor: _ } => {}
-                        DmaPlace::Tile { tile, partition: _ } => change(tile),
-                    }
-                }
-                if let Some(gather) = gather {
-                    change(&mut gather.index.tile);
-                }
-            }
-            InstructionKind::LoadTable { set: _ } | InstructionKind::Sync => {}
         }
     }
 }

@@ -3,8 +3,10 @@
 //! The program's order defines its meaning: two accesses to common bytes, at least one of them a
 //! write, keep their order. The activation engine's accumulation registers are one more such place.
 
+use std::collections::BTreeMap;
+
 use ir::Program;
-use ir::program::{Instruction, InstructionKind, ReduceCommand};
+use ir::program::{Engine, Instruction, InstructionKind, ReduceCommand, TileId};
 
 use crate::footprint::Addressing;
 use crate::hazard::{Hazard, HazardKind, History};
@@ -20,6 +22,7 @@ impl Dependencies {
     pub(super) fn of(program: &Program) -> Self {
         let mut history = History::new(program, Addressing::Virtual);
         let mut accumulators = Accumulators::default();
+        let mut last_matmul: BTreeMap<TileId, u32> = BTreeMap::new();
         let mut predecessors = Vec::with_capacity(program.instructions.len());
         let mut successors = vec![Vec::new(); program.instructions.len()];
         for idx in 0..program.instructions.len() {
@@ -27,6 +30,11 @@ impl Dependencies {
             // No order of completion is assumed: engines are not final.
             let mut found = history.access(program, position, None);
             accumulators.access(position, &program.instructions, &mut found);
+            // A group that accumulates must not be interrupted by another one in its tile.
+            if let Some(tile) = matmul_tile(&program.instructions[idx]) {
+                let earlier = last_matmul.insert(tile, position);
+                found.extend(earlier.map(|earlier| (earlier, HazardKind::Reuse)));
+            }
             found.sort_unstable();
             found.dedup_by_key(|(predecessor, _)| *predecessor);
             for &(predecessor, kind) in &found {
@@ -36,6 +44,12 @@ impl Dependencies {
         }
         Dependencies { predecessors, successors }
     }
+}
+
+/// The PSUM tile that the tensor engine writes.
+fn matmul_tile(instruction: &Instruction) -> Option<TileId> {
+    let writes = instruction.kind.accesses().tile_writes;
+    (instruction.engine == Engine::Pe).then_some(writes.first()?.tile)
 }
 
 /// Order of the users of the activation engine's accumulation registers: a group of several

@@ -68,8 +68,8 @@ pub enum SynchronizeError {
 pub fn synchronize(program: &Program) -> Result<(Program, SynchronizeStatistics), SynchronizeError> {
     let hazards = hazards(program);
     let mut planner = Planner::new(program, &hazards)?;
-    for position in 0..program.instructions.len() {
-        planner.plan(position, &hazards[position]);
+    for (position, predecessors) in hazards.iter().enumerate() {
+        planner.plan(position, predecessors);
     }
     let final_waits = planner.final_waits();
     planner.statistics.n_hazards = hazards.iter().map(Vec::len).sum();

@@ -23,6 +23,8 @@
 mod cursor;
 mod parse;
 mod print;
+#[cfg(test)]
+mod tests;
 
 pub use cursor::ParseError;
 pub use parse::parse;
