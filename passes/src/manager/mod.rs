@@ -136,9 +136,8 @@ impl Unit for Graph {
 }
 
 impl Unit for Program {
-    /// Program passes check what they promise by independent checkers of their own.
-    fn faults(&self, _: Phase) -> Vec<String> {
-        Vec::new()
+    fn faults(&self, phase: Phase) -> Vec<String> {
+        verify::program_faults(self, phase)
     }
 }
 

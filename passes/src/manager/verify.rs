@@ -1,14 +1,39 @@
-//! What the verifier checks of a graph in each phase.
+//! What the verifier checks of a graph or program in each phase.
 //!
 //! What every graph owes is checked by `ir::verify`; here stands what the passes that establish later
 //! phases promise beyond that.
 
 use ir::ops::OpClass;
+use ir::program::{self, ProgramPhase};
 use ir::verify::{GraphPhase, verify};
-use ir::{Dtype, Graph, Op, TensorType};
+use ir::{Dtype, Graph, Op, Program, TensorType};
 use smallvec::SmallVec;
 
 use super::Phase;
+use crate::allocate::check_allocation;
+use crate::synchronize::check_synchronization;
+
+/// Everything that keeps the program from being in the phase.
+pub(super) fn program_faults(program: &Program, phase: Phase) -> Vec<String> {
+    let expected = match phase {
+        Phase::Imported | Phase::Canonical | Phase::Fused | Phase::Placed | Phase::Lowered => ProgramPhase::Lowered,
+        Phase::Scheduled => ProgramPhase::Scheduled,
+        Phase::Allocated => ProgramPhase::Allocated,
+        Phase::Synchronized => ProgramPhase::Synchronized,
+    };
+    if program.phase != expected {
+        return vec![format!("the program says that it is {}", program.phase)];
+    }
+    let mut faults = program::verify::verify(program);
+    // The proofs follow operands without looking whether they exist.
+    if faults.is_empty() && expected >= ProgramPhase::Allocated {
+        faults.extend(check_allocation(program));
+    }
+    if faults.is_empty() && expected == ProgramPhase::Synchronized {
+        faults.extend(check_synchronization(program));
+    }
+    faults.iter().map(ToString::to_string).collect()
+}
 
 /// Everything that keeps the graph from being in the phase, with the printed lines.
 pub(super) fn graph_faults(graph: &Graph, phase: Phase) -> Vec<String> {
