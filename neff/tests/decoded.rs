@@ -16,6 +16,9 @@ use neff::members::{
     DebugLines, Definition, EngineFile, GraphFile, Kelf, KelfGraph, TensorEntry, TensorKind, TensorMap, Variable,
     VariableKind, engine_file_stem, npy, to_compact_json, to_pretty_json,
 };
+use proptest::collection::vec;
+use proptest::prelude::{any, proptest};
+use proptest::sample::{Index, select};
 use smallvec::smallvec;
 use std::sync::Arc;
 
@@ -242,6 +245,24 @@ fn members_that_do_not_fit_together_are_refused_by_name() {
     let refusal = neff::decoded::program(&foreign).unwrap_err();
     assert_eq!(refusal.code, Code::BadInstruction);
     assert!(refusal.to_string().contains("opaque: feature bit 62 is not set"));
+}
+
+proptest! {
+    #[test]
+    fn changed_members_never_panic(
+        which in any::<Index>(),
+        changes in vec((any::<Index>(), select(b"0193-\"{}[],:.eax ".to_vec())), 1..6),
+    ) {
+        let mut container = container(members(&program()));
+        let names: Vec<String> = container.members.keys().filter(|name| name.ends_with(".json")).cloned().collect();
+        let bytes = container.members.get_mut(which.get(&names)).unwrap();
+        for (at, value) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        drop(Report::of(&container).to_string());
+        let _ = neff::decoded::program(&container);
+    }
 }
 
 #[test]
