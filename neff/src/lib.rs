@@ -6,6 +6,7 @@
 //! * [`unpack`]: the members of a NEFF as files in a folder.
 //! * [`isa`]: the open instruction encoding.
 //! * [`decoded`]: a NEFF in the open encoding as a program again.
+//! * [`objdump`]: the same as text.
 //! * [`kernel_object`]: the ELF relocatable object of one kernel.
 //!
 //! `docs/neff.md` describes the files byte by byte. Every reader here takes bytes that anyone may have made:
@@ -18,6 +19,7 @@ pub mod info;
 pub mod isa;
 pub mod kernel_object;
 pub mod members;
+pub mod objdump;
 pub mod unpack;
 
 pub use error::{Code, Error, Place};

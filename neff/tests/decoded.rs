@@ -174,6 +174,34 @@ fn a_neff_decodes_to_its_program() {
 }
 
 #[test]
+fn the_listing_shows_variables_records_and_sources() {
+    let text = neff::objdump::objdump(&container(members(&program()))).unwrap();
+    insta::assert_snapshot!(text, @r"
+    double for trn2
+
+    %t0 sbuf
+    %t1 psum
+    %h1 `x` input 2 f32[4, 8] 128 bytes
+    %h2 `w` constant f32[4, 8] 128 bytes
+    %h3 `spill` scratch u8[128] 128 bytes
+    %h4 `y` output 0 f32[4, 8] 128 bytes
+
+    PE (pe), 0 bytes, records: 0
+
+    Activation (act), 256 bytes, records: 1
+         0  dma_copy dst=%t0[32, 16+1p+0x4+1x8]:f32 src=%h1[0+8x4+1x8] queue=hardware
+
+    DVE (dve), 256 bytes, records: 1
+         0  tensor_tensor dst=%t0[32:36, 16+1x8]:f32 lhs=%t0[32:36, 16+1x8]:f32 rhs=%t0[32:36, 16+1x8]:f32 op=add  // model.py:3 add
+
+    Pool (pool), 0 bytes, records: 0
+
+    SP (sp), 256 bytes, records: 1
+         0  dma_copy dst=%h4[0+8x4+1x8] src=%t0[32, 16+1p+0x4+1x8]:f32 queue=hardware
+    ");
+}
+
+#[test]
 fn the_debug_member_gives_locations_and_nothing_else() {
     let mut members = members(&program());
     members.remove(DebugLines::MEMBER);

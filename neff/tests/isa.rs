@@ -76,69 +76,15 @@ fn operands() -> impl Strategy<Value = ScalarOperand> {
 }
 
 fn operators() -> impl Strategy<Value = AluOp> {
-    let all = [
-        AluOp::Add,
-        AluOp::Subtract,
-        AluOp::Multiply,
-        AluOp::Max,
-        AluOp::Min,
-        AluOp::Equal,
-        AluOp::NotEqual,
-        AluOp::Greater,
-        AluOp::GreaterEqual,
-        AluOp::Less,
-        AluOp::LessEqual,
-        AluOp::LogicalAnd,
-        AluOp::LogicalOr,
-        AluOp::LogicalXor,
-        AluOp::Power,
-        AluOp::Abs,
-        AluOp::LogicalNot,
-        AluOp::BitwiseAnd,
-        AluOp::BitwiseOr,
-        AluOp::BitwiseXor,
-        AluOp::ShiftLeft,
-        AluOp::ShiftRight,
-    ];
-    select(all.to_vec())
+    select(AluOp::VALUES)
 }
 
 fn functions() -> impl Strategy<Value = ActivationFunction> {
-    let all = [
-        ActivationFunction::Copy,
-        ActivationFunction::Square,
-        ActivationFunction::Relu,
-        ActivationFunction::Abs,
-        ActivationFunction::Sign,
-        ActivationFunction::Exp,
-        ActivationFunction::Tanh,
-        ActivationFunction::Sigmoid,
-        ActivationFunction::Log,
-        ActivationFunction::Softplus,
-        ActivationFunction::Sqrt,
-        ActivationFunction::Rsqrt,
-        ActivationFunction::Reciprocal,
-        ActivationFunction::Gelu,
-        ActivationFunction::GeluTanh,
-        ActivationFunction::Erf,
-        ActivationFunction::Silu,
-        ActivationFunction::Mish,
-        ActivationFunction::Sin,
-        ActivationFunction::Arctan,
-    ];
-    select(all.to_vec())
+    select(ActivationFunction::VALUES)
 }
 
 fn table_sets() -> impl Strategy<Value = TableSet> {
-    let all = [
-        TableSet::ExpAndOthers,
-        TableSet::GeluAndOthers,
-        TableSet::NaturalLogExpAndOthers,
-        TableSet::ReciprocalSqrtAndSmall,
-        TableSet::SiluAndOthers,
-        TableSet::SinAndOthers,
-    ];
-    select(all.to_vec())
+    select(TableSet::VALUES)
 }
 
 /// Instructions of the kind at this position in the opcode table.
@@ -146,7 +92,7 @@ fn kind_at(position: usize) -> BoxedStrategy<InstructionKind> {
     let pair = || (views(), views());
     match position {
         0 => {
-            let reduce = option::of(select(vec![ReduceCommand::ResetReduce, ReduceCommand::Reduce]));
+            let reduce = option::of(select(ReduceCommand::VALUES));
             (functions(), pair(), operands(), operands(), reduce, option::of(views()))
                 .prop_map(|(function, (dst, data), scale, bias, reduce, reduce_result)| InstructionKind::Activation {
                     function,
@@ -235,7 +181,7 @@ fn kind_at(position: usize) -> BoxedStrategy<InstructionKind> {
                     row_elements,
                     n_rows,
                 }));
-            let queue = select(vec![DmaQueue::Hardware, DmaQueue::Software, DmaQueue::Ring]);
+            let queue = select(DmaQueue::VALUES);
             (sides(), sides(), queue, gather)
                 .prop_map(|(dst, src, queue, gather)| InstructionKind::Dma { dst, src, queue, gather })
                 .boxed()
