@@ -70,14 +70,23 @@ fn float_format(dtype: Dtype) -> Option<FloatFormat> {
 
 impl FloatFormat {
     fn round(&self, number: f64) -> f64 {
-        if number == 0.0 || !number.is_finite() {
+        let bits = number.to_bits();
+        let exponent = ((bits >> 52) & 0x7ff) as i32 - 1023;
+        if exponent == 1024 {
             return number;
         }
-        let biased = ((number.to_bits() >> 52) & 0x7ff) as i32;
-        let exponent = (biased - 1023).max(self.min_exponent);
-        // Scaling by a power of two is exact here: the quantum of every format is a normal f64.
-        let quantum = power_of_two(exponent - self.mantissa_bits);
-        let rounded = (number / quantum).round_ties_even() * quantum;
+        let rounded = if exponent < self.min_exponent {
+            // Below the normal numbers all steps are equal. Scaling by a power of two is exact.
+            let quantum = self.min_exponent - self.mantissa_bits;
+            (number * power_of_two(-quantum)).round_ties_even() * power_of_two(quantum)
+        } else {
+            // Adding just under half a step, or half where the kept part is odd, carries as rounding
+            // does, from the mantissa into the exponent too.
+            let dropped = 52 - self.mantissa_bits;
+            let odd = (bits >> dropped) & 1;
+            let carried = bits + (1 << (dropped - 1)) - 1 + odd;
+            f64::from_bits(carried >> dropped << dropped)
+        };
         if rounded.abs() > self.max_finite { f64::INFINITY.copysign(number) } else { rounded }
     }
 
