@@ -78,6 +78,9 @@ fn import(path: &Path) -> Result<Graph, ImportError> {
 fn supported_samples_evaluate_to_what_pytorch_recorded() {
     let mut n_judged = 0;
     for path in sample_paths() {
+        if !path.with_extension("io.npz").exists() {
+            continue;
+        }
         let Ok(graph) = import(&path) else { continue };
         let samples = samples_for(&graph, &path).unwrap();
         if samples.outputs.is_none() {

@@ -175,6 +175,20 @@ pub enum OpClass {
     Fused,
 }
 
+impl OpClass {
+    /// Every class, in declaration order.
+    pub const ALL: [OpClass; 8] = [
+        OpClass::Pointwise,
+        OpClass::Reduction,
+        OpClass::Scan,
+        OpClass::Movement,
+        OpClass::Indexing,
+        OpClass::Creation,
+        OpClass::Contraction,
+        OpClass::Fused,
+    ];
+}
+
 /// One op: its name, its types and its meaning.
 pub trait OpDef: Clone + std::cmp::Eq + std::hash::Hash + std::fmt::Debug + Sized {
     /// Name in the text form.
