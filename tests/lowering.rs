@@ -13,7 +13,7 @@ use ir::{Graph, Program};
 use passes::Numerics;
 use passes::fuse::{FuseOptions, fuse};
 
-use compiler::samples::{Samples, samples_for};
+use compiler::samples::{DEFAULT_SEED, Samples, samples_for, seeded};
 use compiler::verdict::Standard;
 
 /// Semaphores that the chain of instructions goes through.
@@ -133,6 +133,28 @@ fn sample_graphs_pass_on_every_target_and_numerics_class() {
                 if let Err(fault) = judge(&graph, &samples, numerics, target) {
                     faults.push(format!("{name} {target} {numerics:?}: {fault}"));
                 }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn cases_pass_on_every_target() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut paths: Vec<_> =
+        std::fs::read_dir(folder).expect("there are cases").map(|entry| entry.expect("readable").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "ir"));
+    paths.sort();
+    let mut faults = Vec::new();
+    for path in paths {
+        let text = std::fs::read_to_string(&path).expect("cases are text");
+        let name = path.file_stem().expect("cases have names").to_string_lossy().into_owned();
+        let graph = ir::text::parse_graph(&name, &text).unwrap_or_else(|faults| panic!("{name}: {faults}"));
+        let samples = seeded(&graph, DEFAULT_SEED);
+        for target in TargetName::ALL {
+            if let Err(fault) = judge(&graph, &samples, Numerics::Contract, target) {
+                faults.push(format!("{name} {target}: {}", fault.chars().take(400).collect::<String>()));
             }
         }
     }
