@@ -148,6 +148,9 @@ fn unsupported_reason(graph: &Graph, node: &Node) -> Option<String> {
         }
     }
     match &node.op {
+        Op::Full(op) if op.dtype == Dtype::I64 && i32::try_from(op.value.get() as i64).is_err() => {
+            Some(format!("{} does not fit the device's 32-bit integers", op.value.get()))
+        }
         Op::Cast(op) if operand(0).dtype.is_float() && op.dtype.is_integer() => {
             Some(format!("a cast from {} to {} is not lowered", operand(0).dtype, op.dtype))
         }

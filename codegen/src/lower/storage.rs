@@ -157,11 +157,25 @@ impl Lowerer<'_> {
             return tile;
         }
         let tile = self.new_tile("splat", Space::Sbuf, dtype, 128, 1);
-        let dst = self.whole(tile);
-        let engine = if dtype.is_integer() { Engine::Pool } else { Engine::Dve };
-        self.emit(engine, InstructionKind::Memset { dst, value: number as f32 });
+        let exact = number.is_nan() || f64::from(number as f32) == number;
+        if dtype.is_integer() && !exact {
+            self.load_splat(tile, number as i64, dtype);
+        } else {
+            let dst = self.whole(tile);
+            let engine = if dtype.is_integer() { Engine::Pool } else { Engine::Dve };
+            self.emit(engine, InstructionKind::Memset { dst, value: number as f32 });
+        }
         self.splats.insert(key, tile);
         tile
+    }
+
+    /// An integer that f32 does not hold comes from a constant instead of an immediate.
+    fn load_splat(&mut self, tile: TileId, number: i64, dtype: Dtype) {
+        let bytes = super::encode_integers(std::iter::once(number), dtype);
+        let map = self.constant_map(bytes, dtype, &[1]).expand(&[128]);
+        let axes = SmallVec::from_slice(&[Axis { count: 128, partition_step: 1, step: 0 }]);
+        let dst = Piece { base: crate::map::Base::Tile(tile), partition: 0, offset: 0, axes, ..map.pieces[0].clone() };
+        self.copy_piece(&dst, dtype, &map.pieces[0], dtype);
     }
 
     /// A per-partition vector of a number for as many partitions as the frame has.
@@ -352,12 +366,13 @@ impl Lowerer<'_> {
     /// A full view of an operand in an element type, whatever its storage.
     pub(super) fn full_operand(&mut self, value: ValueId, frame: &Frame) -> TileView {
         let n_elements = frame.n_outer() * frame.grid.n_free;
+        if let Storage::Splat(number) = *self.storage(value) {
+            let dtype = stored_dtype(self.graph.ty(value).dtype);
+            let vector = self.splat_vector(number, dtype, frame.n_partitions());
+            return repeat(&vector, n_elements);
+        }
         match self.operand(value, frame) {
-            Operand::Immediate(number) => {
-                let dtype = stored_dtype(self.graph.ty(value).dtype);
-                let vector = self.splat_vector(f64::from(number), dtype, frame.n_partitions());
-                repeat(&vector, n_elements)
-            }
+            Operand::Immediate(_) => unreachable!("only splats are immediates"),
             Operand::Vector(vector) => repeat(&vector, n_elements),
             Operand::Full(full) => full,
         }

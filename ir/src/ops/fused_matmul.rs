@@ -6,7 +6,7 @@
 use smallvec::smallvec;
 
 use super::attributes::named;
-use super::matmul::{infer_product, product};
+use super::matmul::{Sum, infer_product, product};
 use super::operands::{Accepts, check_kind, check_last_axis_vector};
 use super::{Arity, Attr, AttrKind, Attrs, Example, OpClass, OpDef, ResultTypes};
 use crate::reference::{EvalError, Value};
@@ -86,6 +86,16 @@ pub struct FusedMatmul {
     pub dtype: Dtype,
 }
 
+impl FusedMatmul {
+    fn evaluate(&self, operands: &[&Value], result: &TensorType, sum: Sum) -> Result<Value, EvalError> {
+        let mut total = product(self.transpose_lhs, self.transpose_rhs, operands, result, sum)?;
+        if let Some(bias) = operands.get(2) {
+            total = total.zip(bias, &result.shape, |x, y| x + y, i64::wrapping_add)?;
+        }
+        self.activation.apply(total)
+    }
+}
+
 impl OpDef for FusedMatmul {
     const NAME: &'static str = "fused_matmul";
     const ARITY: Arity = Arity::Between(2, 3);
@@ -107,11 +117,11 @@ impl OpDef for FusedMatmul {
     }
 
     fn eval(&self, operands: &[&Value], results: &[TensorType]) -> Result<Vec<Value>, EvalError> {
-        let mut sum = product(self.transpose_lhs, self.transpose_rhs, operands, &results[0])?;
-        if let Some(bias) = operands.get(2) {
-            sum = sum.zip(bias, &results[0].shape, |x, y| x + y, i64::wrapping_add)?;
-        }
-        Ok(vec![self.activation.apply(sum)?])
+        Ok(vec![self.evaluate(operands, &results[0], Sum::Wide)?])
+    }
+
+    fn eval_eager(&self, operands: &[&Value], results: &[TensorType]) -> Result<Vec<Value>, EvalError> {
+        Ok(vec![self.evaluate(operands, &results[0], Sum::F32)?])
     }
 
     fn attrs(&self) -> Attrs {

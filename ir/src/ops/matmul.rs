@@ -36,7 +36,11 @@ impl OpDef for Matmul {
     }
 
     fn eval(&self, operands: &[&Value], results: &[TensorType]) -> Result<Vec<Value>, EvalError> {
-        Ok(vec![product(self.transpose_lhs, self.transpose_rhs, operands, &results[0])?])
+        Ok(vec![product(self.transpose_lhs, self.transpose_rhs, operands, &results[0], Sum::Wide)?])
+    }
+
+    fn eval_eager(&self, operands: &[&Value], results: &[TensorType]) -> Result<Vec<Value>, EvalError> {
+        Ok(vec![product(self.transpose_lhs, self.transpose_rhs, operands, &results[0], Sum::F32)?])
     }
 
     fn attrs(&self) -> Attrs {
@@ -113,12 +117,21 @@ pub(super) fn infer_product<O: OpDef>(
     Ok(TensorType::new(dtype, lhs_batch.iter().copied().chain([rows, columns])))
 }
 
-/// The product of the first two operands in wide arithmetic.
+/// In what the products of a contraction are summed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Sum {
+    Wide,
+    /// One fused multiply-add in f32 a step.
+    F32,
+}
+
+/// The product of the first two operands.
 pub(super) fn product(
     transpose_lhs: bool,
     transpose_rhs: bool,
     operands: &[&Value],
     result: &TensorType,
+    sum: Sum,
 ) -> Result<Value, EvalError> {
     let (lhs, rhs) = (operands[0], operands[1]);
     let (lhs_lanes, rhs_lanes) = (lhs.as_floats()?, rhs.as_floats()?);
@@ -134,7 +147,7 @@ pub(super) fn product(
         let lhs_matrix = matrix(lhs_lanes, batch, n_rows, n_inner, transpose_lhs);
         let rhs_matrix = &rhs_matrices[if shared { 0 } else { batch }];
         let block = &mut lanes[batch * n_rows * n_columns..(batch + 1) * n_rows * n_columns];
-        multiply(&lhs_matrix, rhs_matrix, block, n_inner, n_columns);
+        multiply(&lhs_matrix, rhs_matrix, block, n_inner, n_columns, sum);
     }
     Ok(Value::floats(&result.shape, lanes))
 }
@@ -154,7 +167,7 @@ fn matrix(lanes: &[f64], batch: usize, n_rows: usize, n_columns: usize, transpos
 
 /// Adds lhs x rhs to `result`. Every sum runs over the inner axis in ascending order, one product
 /// at a time, so that the bits do not depend on the machine.
-fn multiply(lhs: &[f64], rhs: &[f64], result: &mut [f64], n_inner: usize, n_columns: usize) {
+fn multiply(lhs: &[f64], rhs: &[f64], result: &mut [f64], n_inner: usize, n_columns: usize, sum: Sum) {
     const INNER_BLOCK: usize = 64;
     if n_inner == 0 || n_columns == 0 {
         return;
@@ -165,10 +178,19 @@ fn multiply(lhs: &[f64], rhs: &[f64], result: &mut [f64], n_inner: usize, n_colu
             for inner in block..end {
                 let factor = lhs_row[inner];
                 let rhs_row = &rhs[inner * n_columns..(inner + 1) * n_columns];
-                for (sum, &lane) in result_row.iter_mut().zip(rhs_row) {
-                    *sum += factor * lane;
+                match sum {
+                    Sum::Wide => add_scaled(result_row, rhs_row, |total, lane| total + factor * lane),
+                    Sum::F32 => {
+                        add_scaled(result_row, rhs_row, |total, lane| f64::from((total + factor * lane) as f32))
+                    }
                 }
             }
         }
+    }
+}
+
+fn add_scaled(totals: &mut [f64], lanes: &[f64], step: impl Fn(f64, f64) -> f64) {
+    for (total, &lane) in totals.iter_mut().zip(lanes) {
+        *total = step(*total, lane);
     }
 }

@@ -211,6 +211,15 @@ pub trait OpDef: Clone + std::cmp::Eq + std::hash::Hash + std::fmt::Debug + Size
     /// When an operand's value has no result, such as an index out of range.
     fn eval(&self, operands: &[&Value], results: &[TensorType]) -> Result<Vec<Value>, EvalError>;
 
+    /// The results as an eager run computes them before it rounds: as [`OpDef::eval`], but long sums
+    /// of products run in f32, which is what every CPU and accelerator does.
+    ///
+    /// # Errors
+    /// As [`OpDef::eval`].
+    fn eval_eager(&self, operands: &[&Value], results: &[TensorType]) -> Result<Vec<Value>, EvalError> {
+        self.eval(operands, results)
+    }
+
     /// The attributes, in declaration order.
     fn attrs(&self) -> Attrs {
         Attrs::new()
@@ -263,6 +272,14 @@ macro_rules! op_table {
             /// When an operand's value has no result.
             pub fn eval(&self, operands: &[&Value], results: &[TensorType]) -> Result<Vec<Value>, EvalError> {
                 match self { $(Op::$variant(op) => op.eval(operands, results)),* }
+            }
+
+            /// The results as an eager run computes them, see [`OpDef::eval_eager`].
+            ///
+            /// # Errors
+            /// When an operand's value has no result.
+            pub fn eval_eager(&self, operands: &[&Value], results: &[TensorType]) -> Result<Vec<Value>, EvalError> {
+                match self { $(Op::$variant(op) => op.eval_eager(operands, results)),* }
             }
 
             /// The attributes, in declaration order.

@@ -10,7 +10,8 @@ const MAX_ELEMENTS: usize = 1 << 28;
 /// What happens to float results between ops.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Rounding {
-    /// Every result is rounded to its element type once: what an eager run gives.
+    /// Every result is rounded to its element type once, and contractions sum in f32: what an eager
+    /// run gives.
     PerOp,
     /// Floats stay f64 throughout, casts among floats included: the truth. Integers still wrap and
     /// casts to integer or bool still apply.
@@ -61,7 +62,11 @@ fn evaluate_node(
     }
     let operands: Option<Vec<&Value>> = node.operands.iter().map(|operand| slots[operand.index()].as_ref()).collect();
     let operands = operands.ok_or_else(|| at_node("an operand is defined after its use".to_string()))?;
-    let results = node.op.eval(&operands, &types).map_err(|error| at_node(error.message))?;
+    let evaluated = match rounding {
+        Rounding::PerOp => node.op.eval_eager(&operands, &types),
+        Rounding::None => node.op.eval(&operands, &types),
+    };
+    let results = evaluated.map_err(|error| at_node(error.message))?;
     Ok(results.into_iter().zip(&types).map(|(value, ty)| finish(value, ty, rounding)).collect())
 }
 
