@@ -1,6 +1,6 @@
 //! The NEFF container: a 1024-byte header and a tar, usually gzip-compressed.
 //!
-//! [`read`] takes any NEFF, the vendor's of every version too; [`write`] makes ours, the same bytes for the same
+//! [`read`] takes any NEFF, the vendor's of every version too; [`write()`] makes ours, the same bytes for the same
 //! content. Knows nothing of what the members mean: that is `members`.
 
 mod hash;

@@ -96,16 +96,7 @@ impl Decoder {
                 reduce_op: self.operator(1)?,
                 reduce_result: self.result()?.ok_or_else(|| fault(VIEW_AT[4], "the reduction has no result"))?,
             },
-            0x04 => InstructionKind::ScalarTensorTensor {
-                dst: view(0)?,
-                data: view(1)?,
-                op0: self.operator(0)?,
-                operand0: self.operand(0)?,
-                reverse0: self.record.has_flag(REVERSE0),
-                op1: self.operator(1)?,
-                operand1: view(3)?,
-                reverse1: self.record.has_flag(REVERSE1),
-            },
+            0x04 => self.scalar_tensor_tensor()?,
             0x05 => {
                 InstructionKind::TensorTensor { dst: view(0)?, lhs: view(1)?, rhs: view(2)?, op: self.operator(0)? }
             }
@@ -173,6 +164,19 @@ impl Decoder {
             operand0: self.operand(0)?,
             reverse0: self.record.has_flag(REVERSE0),
             second,
+        })
+    }
+
+    fn scalar_tensor_tensor(&self) -> Result<InstructionKind, Error> {
+        Ok(InstructionKind::ScalarTensorTensor {
+            dst: self.view(VIEW_AT[0])?,
+            data: self.view(VIEW_AT[1])?,
+            op0: self.operator(0)?,
+            operand0: self.operand(0)?,
+            reverse0: self.record.has_flag(REVERSE0),
+            op1: self.operator(1)?,
+            operand1: self.view(VIEW_AT[3])?,
+            reverse1: self.record.has_flag(REVERSE1),
         })
     }
 

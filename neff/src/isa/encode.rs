@@ -11,7 +11,7 @@ use super::record::{
 use super::{RECORD_BYTES, VERSION, opcode};
 use crate::{Code, Error, Place};
 use ir::program::{
-    AluOp, DmaAccess, DmaPlace, Engine, HbmId, Instruction, InstructionKind, PSUM_TILE, Program, SBUF_TILE,
+    AluOp, DmaAccess, DmaPlace, Engine, Gather, HbmId, Instruction, InstructionKind, PSUM_TILE, Program, SBUF_TILE,
     ScalarOperand, Space, Tile, TileId, TileView,
 };
 use ir::types::Dtype;
@@ -99,45 +99,12 @@ impl Encoder<'_> {
                 self.operand(1, bias)?;
                 reduce_result.as_ref().map_or(Ok(()), |result| self.result(result))
             }
-            InstructionKind::TensorScalar { dst, data, op0, operand0, reverse0, second } => {
-                self.operators(*op0, second.as_ref().map(|(op, _, _)| *op));
-                self.views(&[dst, data])?;
-                self.operand(0, operand0)?;
-                self.flag(REVERSE0, *reverse0);
-                let Some((_, operand1, reverse1)) = second else { return Ok(()) };
-                self.flag(REVERSE1, *reverse1);
-                self.operand(1, operand1)
-            }
-            InstructionKind::TensorScalarReduce { dst, data, op0, operand0, reduce_op, reduce_result } => {
-                self.operators(*op0, Some(*reduce_op));
-                self.views(&[dst, data])?;
-                self.operand(0, operand0)?;
-                self.result(reduce_result)
-            }
-            InstructionKind::ScalarTensorTensor { dst, data, op0, operand0, reverse0, op1, operand1, reverse1 } => {
-                self.operators(*op0, Some(*op1));
-                self.views(&[dst, data])?;
-                self.operand(0, operand0)?;
-                self.flag(REVERSE0, *reverse0);
-                self.flag(REVERSE1, *reverse1);
-                self.view(VIEW_AT[3], operand1)
-            }
-            InstructionKind::TensorTensorScan { dst, data0, data1, initial, op0, op1 } => {
-                self.operators(*op0, Some(*op1));
-                self.views(&[dst, data0])?;
-                self.operand(0, initial)?;
-                self.view(VIEW_AT[3], data1)
-            }
-            InstructionKind::TensorTensor { dst, lhs, rhs, op } => {
-                self.operators(*op, None);
-                self.views(&[dst, lhs, rhs])
-            }
-            InstructionKind::TensorReduce { dst, data, op, n_reduced_dims, negate } => {
-                self.operators(*op, None);
-                self.record.put(CODE_AT[2], [*n_reduced_dims]);
-                self.flag(NEGATE, *negate);
-                self.views(&[dst, data])
-            }
+            InstructionKind::TensorScalar { .. }
+            | InstructionKind::TensorScalarReduce { .. }
+            | InstructionKind::ScalarTensorTensor { .. }
+            | InstructionKind::TensorTensorScan { .. }
+            | InstructionKind::TensorTensor { .. }
+            | InstructionKind::TensorReduce { .. } => self.arithmetic(kind),
             InstructionKind::TensorCopy { dst, src: data }
             | InstructionKind::Reciprocal { dst, data }
             | InstructionKind::BnStats { dst, data }
@@ -162,11 +129,7 @@ impl Encoder<'_> {
                 self.record.put(CODE_AT[0], [queue_code(*queue)]);
                 self.side(DMA_DST_AT, dst)?;
                 self.side(DMA_SRC_AT, src)?;
-                let Some(gather) = gather else { return Ok(()) };
-                self.record.set_flag(GATHERS);
-                self.record.put(GATHER_ROW_ELEMENTS_AT, gather.row_elements.to_le_bytes());
-                self.record.put(GATHER_N_ROWS_AT, gather.n_rows.to_le_bytes());
-                self.view(GATHER_INDEX_AT, &gather.index)
+                gather.as_ref().map_or(Ok(()), |gather| self.gather(gather))
             }
             InstructionKind::LoadTable { set } => {
                 self.record.put(CODE_AT[0], [table_set_code(*set)]);
@@ -176,9 +139,76 @@ impl Encoder<'_> {
         }
     }
 
-    fn operators(&mut self, first: AluOp, second: Option<AluOp>) {
-        self.record.put(CODE_AT[0], [alu_code(first)]);
-        self.record.put(CODE_AT[1], [second.map_or(0, alu_code)]);
+    /// The instructions with ALU operators; the others have nothing to add here.
+    fn arithmetic(&mut self, kind: &InstructionKind) -> Result<(), Error> {
+        match kind {
+            InstructionKind::TensorScalar { dst, data, op0, operand0, reverse0, second } => {
+                self.views(&[dst, data])?;
+                self.stage(0, *op0, operand0, *reverse0)?;
+                let second = second.as_ref();
+                second.map_or(Ok(()), |(op1, operand1, reverse1)| self.stage(1, *op1, operand1, *reverse1))
+            }
+            InstructionKind::TensorScalarReduce { dst, data, op0, operand0, reduce_op, reduce_result } => {
+                self.views(&[dst, data])?;
+                self.stage(0, *op0, operand0, false)?;
+                self.operator(1, *reduce_op);
+                self.result(reduce_result)
+            }
+            InstructionKind::ScalarTensorTensor { dst, data, op0, operand0, reverse0, op1, operand1, reverse1 } => {
+                self.views(&[dst, data])?;
+                self.stage(0, *op0, operand0, *reverse0)?;
+                self.operator(1, *op1);
+                self.flag(REVERSE1, *reverse1);
+                self.view(VIEW_AT[3], operand1)
+            }
+            InstructionKind::TensorTensorScan { dst, data0, data1, initial, op0, op1 } => {
+                self.views(&[dst, data0])?;
+                self.stage(0, *op0, initial, false)?;
+                self.operator(1, *op1);
+                self.view(VIEW_AT[3], data1)
+            }
+            InstructionKind::TensorTensor { dst, lhs, rhs, op } => {
+                self.operator(0, *op);
+                self.views(&[dst, lhs, rhs])
+            }
+            InstructionKind::TensorReduce { dst, data, op, n_reduced_dims, negate } => {
+                self.operator(0, *op);
+                self.record.put(CODE_AT[2], [*n_reduced_dims]);
+                self.flag(NEGATE, *negate);
+                self.views(&[dst, data])
+            }
+            InstructionKind::Activation { .. }
+            | InstructionKind::TensorCopy { .. }
+            | InstructionKind::TensorCopyPredicated { .. }
+            | InstructionKind::Reciprocal { .. }
+            | InstructionKind::Memset { .. }
+            | InstructionKind::Iota { .. }
+            | InstructionKind::BnStats { .. }
+            | InstructionKind::BnAggr { .. }
+            | InstructionKind::Matmul { .. }
+            | InstructionKind::Transpose { .. }
+            | InstructionKind::Dma { .. }
+            | InstructionKind::LoadTable { .. }
+            | InstructionKind::Sync => Ok(()),
+        }
+    }
+
+    /// An operator with its scalar operand.
+    fn stage(&mut self, position: usize, op: AluOp, operand: &ScalarOperand, reverse: bool) -> Result<(), Error> {
+        self.operator(position, op);
+        self.flag([REVERSE0, REVERSE1][position], reverse);
+        self.operand(position, operand)
+    }
+
+    fn operator(&mut self, position: usize, op: AluOp) {
+        self.record.put(CODE_AT[position], [alu_code(op)]);
+    }
+
+    fn gather(&mut self, gather: &Gather) -> Result<(), Error> {
+        self.record.set_flag(GATHERS);
+        self.record.put(GATHER_ROW_ELEMENTS_AT, gather.row_elements.to_le_bytes());
+        self.record.put(GATHER_N_ROWS_AT, gather.n_rows.to_le_bytes());
+        self.view(GATHER_INDEX_AT, &gather.index)
     }
 
     // A boolean of the instruction becomes a bit of the record.
