@@ -33,8 +33,8 @@ pub enum RunError {
     /// An input of another size.
     #[error("input {position} (`{name}`) has {given} bytes, not {expected}")]
     InputSize { position: usize, name: String, expected: u64, given: u64 },
-    /// Device memory larger than this machine can give.
-    #[error("the program's {bytes} bytes of device memory do not fit into this machine")]
+    /// More memory than this machine can give.
+    #[error("the program needs {bytes} bytes, which do not fit into this machine's memory")]
     OutOfMemory { bytes: u64 },
     /// A gather's index outside its table: bad input.
     #[error("index {index} of row {row} is outside 0..{n_rows} in {site}")]

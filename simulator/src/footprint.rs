@@ -1,7 +1,6 @@
 //! The bytes that an access touches, as rectangles of partitions and bytes.
 
 use ir::program::{DmaAccess, DmaPlace, Instruction, InstructionKind, PSUM_TILE, TileView};
-use ir::target::Target;
 
 use crate::machine::Machine;
 use crate::values::memory::Walk;
@@ -91,11 +90,16 @@ fn add_view(view: &TileView, rects: &mut Vec<Rect>) {
     let size = view.dtype.size_bytes() as u64;
     let (area, partitions) = (area_of(view), partitions_of(view));
     let mut intervals = Vec::new();
-    let walk = Walk::of_view(&view.dims);
+    let walk = Walk::new(distinct(view.dims.iter().map(|dim| (i64::from(dim.step), usize::from(dim.count)))));
     walk.for_each_run(i64::from(view.offset), |first| {
         intervals.push((first as u64 * size, (first + walk.run) as u64 * size));
     });
     rects.extend(joined(intervals).into_iter().map(|bytes| Rect { area, partitions, bytes }));
+}
+
+/// Dimensions without those that visit the same place again.
+fn distinct(dims: impl DoubleEndedIterator<Item = (i64, usize)>) -> impl DoubleEndedIterator<Item = (i64, usize)> {
+    dims.filter(|&(step, _)| step != 0)
 }
 
 /// Sorted intervals, those that touch or overlap joined.
@@ -116,7 +120,7 @@ fn add_side(machine: &Machine, side: &DmaAccess, rects: &mut Vec<Rect>) {
     match side.place {
         DmaPlace::Hbm { tensor } => {
             let place = machine.device.places[tensor.index()];
-            let walk = Walk::new(side.dims.iter().map(|dim| (dim.step, dim.count as usize)));
+            let walk = Walk::new(distinct(side.dims.iter().map(|dim| (dim.step, dim.count as usize))));
             let mut intervals = Vec::new();
             walk.for_each_run(side.offset as i64, |first| {
                 let start = place.start_byte as u64 + first as u64 * size;
@@ -137,7 +141,7 @@ fn add_tile_side(side: &DmaAccess, partition: u8, size: u64, rects: &mut Vec<Rec
     // A partition is one step of a number that no offset within a partition reaches.
     const PARTITION: i64 = 1 << 32;
     let steps = side.dims.iter().map(|dim| (i64::from(dim.partition_step) * PARTITION + dim.step, dim.count as usize));
-    let walk = Walk::new(steps);
+    let walk = Walk::new(distinct(steps));
     let mut by_partition: Vec<(u32, (u64, u64))> = Vec::new();
     walk.for_each_run(i64::from(partition) * PARTITION + side.offset as i64, |first| {
         let (at, offset) = (first as i64 / PARTITION, first as i64 % PARTITION);
@@ -158,9 +162,19 @@ fn add_tile_side(side: &DmaAccess, partition: u8, size: u64, rects: &mut Vec<Rec
     }
 }
 
-/// Bytes of SBUF per partition that the program touches.
-pub(crate) fn sbuf_peak_bytes(target: &Target, footprints: &[Footprint]) -> u64 {
-    let rects = footprints.iter().flat_map(|footprint| footprint.reads.iter().chain(&footprint.writes));
-    let highest = rects.filter(|rect| rect.area == Area::Sbuf).map(|rect| rect.bytes.1).max().unwrap_or(0);
-    highest.min(u64::from(target.sbuf_usable_bytes))
+/// Highest byte of an SBUF partition that the program touches.
+pub(crate) fn sbuf_peak_bytes(machine: &Machine) -> u64 {
+    let of_side = |side: &DmaAccess| {
+        let reach = side.dims.iter().map(|dim| dim.step.max(0) * (i64::from(dim.count) - 1)).sum::<i64>();
+        (side.offset as i64 + reach + 1) as u64 * side.dtype.size_bytes() as u64
+    };
+    let of_instruction = |instruction: &Instruction| {
+        let accesses = instruction.kind.accesses();
+        let views = accesses.tile_reads.iter().chain(&accesses.tile_writes).map(|view| bounding_rect(view));
+        let views = views.filter(|rect| rect.area == Area::Sbuf).map(|rect| rect.bytes.1);
+        let sides = accesses.dma_read.into_iter().chain(accesses.dma_write);
+        let sides = sides.filter(|side| side.hbm().is_none()).map(of_side);
+        views.chain(sides).max().unwrap_or(0)
+    };
+    machine.instructions.iter().map(of_instruction).max().unwrap_or(0)
 }

@@ -356,4 +356,24 @@ mod tests {
         let constants = machine.tensors.iter().filter(|tensor| matches!(tensor.kind, HbmKind::Constant(_)));
         assert_eq!(constants.count(), 1);
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(200))]
+
+        /// Whatever stands in the streams, the simulator answers and does not panic.
+        #[test]
+        fn damaged_streams_are_answered(changes in proptest::collection::vec((0usize..2048, 0u8..=255), 1..4)) {
+            let mut draft = NeffDraft::of(&two_copies().program);
+            let stream = draft.stream_mut(Engine::Sp);
+            for (at, value) in changes {
+                let at = at % stream.len();
+                stream[at] = value;
+            }
+            if let Ok(machine) = Machine::load(&draft.write()) {
+                let _ = machine.check();
+                let _ = machine.timeline();
+                let _ = machine.run(&[Some(&[0; 16])]);
+            }
+        }
+    }
 }

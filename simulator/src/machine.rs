@@ -11,8 +11,8 @@ use ir::types::{Dtype, Shape, packed_strides};
 use crate::error::{LoadError, RunError};
 use crate::finding::{Finding, FindingKind, Findings, Site};
 use crate::timeline::{Schedule, Timeline};
-use crate::values::Executor;
 use crate::values::memory::{BufferPlace, Memory};
+use crate::values::{Executor, TransferError};
 
 /// An instruction of a loaded program: its engine and its position in that engine's stream.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -80,6 +80,7 @@ pub struct Machine {
     outputs: Vec<Option<usize>>,
     /// Model lines of each instruction; empty where unknown.
     sources: Vec<Vec<String>>,
+    broken_rules: OnceLock<Findings>,
     schedule: OnceLock<Result<Schedule, Box<Finding>>>,
 }
 
@@ -176,6 +177,7 @@ impl Machine {
             inputs: parts.inputs,
             outputs: parts.outputs,
             sources: Vec::new(),
+            broken_rules: OnceLock::new(),
             schedule: OnceLock::new(),
         }
     }
@@ -203,6 +205,8 @@ impl Machine {
     /// Names the model lines behind instructions, for findings. Neither values nor times depend on
     /// them.
     pub fn set_sources(&mut self, sources: impl IntoIterator<Item = (InstructionId, Vec<String>)>) {
+        // Findings kept so far name the old lines.
+        (self.broken_rules, self.schedule) = (OnceLock::new(), OnceLock::new());
         self.sources.resize(self.instructions.len(), Vec::new());
         for (id, lines) in sources {
             if (id.position as usize) < self.stream(id.engine).len() {
@@ -221,18 +225,18 @@ impl Machine {
     pub fn run(&self, inputs: &[Option<&[u8]>]) -> Result<Outputs, RunError> {
         let broken = self.rule_findings();
         if !broken.is_empty() {
-            return Err(RunError::Illegal(broken));
+            return Err(RunError::Illegal(broken.clone()));
         }
         let schedule = self.schedule().map_err(|finding| RunError::Deadlock(Box::new(finding.clone())))?;
         let memory = self.memory(inputs)?;
         let mut executor = Executor::new(self.target, memory);
         for &flat in &schedule.order {
             let id = self.id(flat);
-            executor.execute(id, &self.instructions[flat]).map_err(|error| RunError::IndexOutOfRange {
-                site: self.site(flat),
-                row: error.row,
-                index: error.index,
-                n_rows: error.n_rows,
+            executor.execute(id, &self.instructions[flat]).map_err(|error| match error {
+                TransferError::Index { row, index, n_rows } => {
+                    RunError::IndexOutOfRange { site: self.site(flat), row, index, n_rows }
+                }
+                TransferError::Memory { bytes } => RunError::OutOfMemory { bytes },
             })?;
         }
         let mut findings = Findings::default();
@@ -254,8 +258,11 @@ impl Machine {
     /// Predicts the program's time. Times do not depend on data.
     ///
     /// # Errors
-    /// The finding that says why streams wait for ever.
+    /// The first broken operand rule, or why streams wait for ever.
     pub fn timeline(&self) -> Result<Timeline, Finding> {
+        if let Some(broken) = self.rule_findings().findings.first() {
+            return Err(broken.clone());
+        }
         match self.schedule() {
             Ok(schedule) => Ok(crate::timeline::summarise(self, schedule)),
             Err(finding) => Err(finding.clone()),
@@ -267,6 +274,7 @@ impl Machine {
         crate::check::check(self)
     }
 
+    /// When everything runs. Operands have passed the operand rules.
     pub(crate) fn schedule(&self) -> Result<&Schedule, &Finding> {
         self.schedule
             .get_or_init(|| crate::timeline::simulate(self).map_err(Box::new))
@@ -275,14 +283,16 @@ impl Machine {
     }
 
     /// Operand rules that instructions break.
-    pub(crate) fn rule_findings(&self) -> Findings {
-        let mut findings = Findings::default();
-        for (flat, instruction) in self.instructions.iter().enumerate() {
-            for violation in rules::check_instruction(self.target, instruction, &self.tiles, &self.tensors) {
-                findings.push(self.rule_finding(flat, violation));
+    pub(crate) fn rule_findings(&self) -> &Findings {
+        self.broken_rules.get_or_init(|| {
+            let mut findings = Findings::default();
+            for (flat, instruction) in self.instructions.iter().enumerate() {
+                for violation in rules::check_instruction(self.target, instruction, &self.tiles, &self.tensors) {
+                    findings.push(self.rule_finding(flat, violation));
+                }
             }
-        }
-        findings
+            findings
+        })
     }
 
     pub(crate) fn rule_finding(&self, flat: usize, violation: rules::Violation) -> Finding {

@@ -123,11 +123,7 @@ impl NeffDraft {
             (listed(|kind| matches!(kind, HbmKind::Input(_))), listed(|kind| matches!(kind, HbmKind::Output(_))));
         let subgraph =
             KelfGraph { definition: "sg00/def.json".to_owned(), name: "sg00".to_owned(), ..Default::default() };
-        let chip = match program.target {
-            TargetName::Trn1 => "sunda",
-            TargetName::Trn2 => "cayman",
-            TargetName::Trn3 => "trn3",
-        };
+        let chip = neff::members::chip_name(program.target);
         NeffDraft {
             feature_bits: 1 << neff::container::OPEN_ENCODING_BIT,
             kelf: Kelf { graphs: vec![subgraph], target: chip.to_owned(), ..Default::default() },
@@ -136,6 +132,12 @@ impl NeffDraft {
             tensor_map: TensorMap::new(),
             members,
         }
+    }
+
+    /// The bytes of one engine's stream.
+    pub fn stream_mut(&mut self, engine: Engine) -> &mut Vec<u8> {
+        let name = self.definition.engine_instr(engine).expect("every engine has its usual name");
+        self.members.get_mut(&format!("sg00/{name}")).expect("every engine has a stream")
     }
 
     pub fn write(&self) -> Vec<u8> {

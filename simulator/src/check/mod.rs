@@ -17,16 +17,17 @@ use crate::machine::Machine;
 use crate::timeline::Schedule;
 
 /// Everything that is wrong with a program. Later checks need what earlier ones establish: where
-/// operands are illegal or streams never end, nothing is said about order.
+/// operands are illegal or streams never end, nothing is said about streams and order.
 pub(crate) fn check(machine: &Machine) -> Findings {
-    let mut findings = machine.rule_findings();
+    let mut findings = machine.rule_findings().clone();
     let operands_are_legal = findings.is_empty();
-    check_streams(machine, &mut findings);
     check_semaphores(machine, &mut findings);
-    match machine.schedule() {
-        Ok(schedule) if operands_are_legal => check_order(machine, schedule, &mut findings),
-        Ok(_) => {}
-        Err(deadlock) => findings.push(deadlock.clone()),
+    if operands_are_legal {
+        check_streams(machine, &mut findings);
+        match machine.schedule() {
+            Ok(schedule) => check_order(machine, schedule, &mut findings),
+            Err(deadlock) => findings.push(deadlock.clone()),
+        }
     }
     findings
 }

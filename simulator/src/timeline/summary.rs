@@ -19,8 +19,6 @@ pub(crate) fn summarise(machine: &Machine, schedule: &Schedule) -> Timeline {
     let last_ps = schedule.slots.iter().map(|slot| finish(machine, slot)).max().unwrap_or(0);
     let body_ps = last_ps - origin_ps;
     let busy = busy(machine, schedule);
-    let footprints: Vec<_> =
-        machine.instructions.iter().map(|instruction| footprint::of_instruction(machine, instruction)).collect();
     Timeline {
         spans: schedule.slots.iter().enumerate().map(|(flat, slot)| span(machine, flat, slot, origin_ps)).collect(),
         body_ps,
@@ -31,7 +29,7 @@ pub(crate) fn summarise(machine: &Machine, schedule: &Schedule) -> Timeline {
         critical_path: critical_path(machine, schedule, origin_ps),
         hbm_read_bytes: transfers().map(|transfer| transfer.read_bytes).sum(),
         hbm_write_bytes: transfers().map(|transfer| transfer.write_bytes).sum(),
-        sbuf_peak_bytes: footprint::sbuf_peak_bytes(target, &footprints),
+        sbuf_peak_bytes: footprint::sbuf_peak_bytes(machine),
     }
 }
 

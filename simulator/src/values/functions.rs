@@ -6,42 +6,42 @@
 
 use ir::program::ActivationFunction;
 
-/// The function's value.
-pub(crate) fn evaluate(function: ActivationFunction, input: f32) -> f32 {
-    let x = f64::from(input);
+/// The function's values, in place.
+pub(crate) fn evaluate(function: ActivationFunction, values: &mut [f32]) {
+    // One loop per function: the choice is made once per row.
+    let each = |values: &mut [f32], evaluate: fn(f64) -> f32| {
+        values.iter_mut().for_each(|value| *value = evaluate(f64::from(*value)));
+    };
     match function {
-        ActivationFunction::Copy => input,
-        ActivationFunction::Square => input * input,
+        ActivationFunction::Copy => {}
+        ActivationFunction::Square => values.iter_mut().for_each(|value| *value *= *value),
         ActivationFunction::Relu => {
-            if input < 0.0 {
-                0.0
-            } else {
-                input
-            }
+            // A NaN is not below zero and stays.
+            values.iter_mut().filter(|value| **value < 0.0).for_each(|value| *value = 0.0);
         }
-        ActivationFunction::Abs => input.abs(),
+        ActivationFunction::Abs => values.iter_mut().for_each(|value| *value = value.abs()),
         ActivationFunction::Sign => {
-            if input.is_nan() || input == 0.0 {
-                input
-            } else {
-                input.signum()
-            }
+            // Zeros and NaN are their own sign.
+            let signed = values.iter_mut().filter(|value| **value != 0.0 && !value.is_nan());
+            signed.for_each(|value| *value = value.signum());
         }
-        ActivationFunction::Exp => libm::exp(x) as f32,
-        ActivationFunction::Tanh => libm::tanh(x) as f32,
-        ActivationFunction::Sigmoid => sigmoid(x) as f32,
-        ActivationFunction::Log => libm::log(x) as f32,
-        ActivationFunction::Softplus => softplus(x) as f32,
-        ActivationFunction::Sqrt => x.sqrt() as f32,
-        ActivationFunction::Rsqrt => (1.0 / x.sqrt()) as f32,
-        ActivationFunction::Reciprocal => (1.0 / x) as f32,
-        ActivationFunction::Gelu => gated(x, 0.5 * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2))),
-        ActivationFunction::GeluTanh => gated(x, 0.5 * (1.0 + libm::tanh(gelu_inner(x)))),
-        ActivationFunction::Erf => libm::erf(x) as f32,
-        ActivationFunction::Silu => gated(x, sigmoid(x)),
-        ActivationFunction::Mish => gated(x, libm::tanh(softplus(x))),
-        ActivationFunction::Sin => libm::sin(x) as f32,
-        ActivationFunction::Arctan => libm::atan(x) as f32,
+        ActivationFunction::Exp => each(values, |x| libm::exp(x) as f32),
+        ActivationFunction::Tanh => each(values, |x| libm::tanh(x) as f32),
+        ActivationFunction::Sigmoid => each(values, |x| sigmoid(x) as f32),
+        ActivationFunction::Log => each(values, |x| libm::log(x) as f32),
+        ActivationFunction::Softplus => each(values, |x| softplus(x) as f32),
+        ActivationFunction::Sqrt => each(values, |x| x.sqrt() as f32),
+        ActivationFunction::Rsqrt => each(values, |x| (1.0 / x.sqrt()) as f32),
+        ActivationFunction::Reciprocal => each(values, |x| (1.0 / x) as f32),
+        ActivationFunction::Gelu => {
+            each(values, |x| gated(x, 0.5 * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2))));
+        }
+        ActivationFunction::GeluTanh => each(values, |x| gated(x, 0.5 * (1.0 + libm::tanh(gelu_inner(x))))),
+        ActivationFunction::Erf => each(values, |x| libm::erf(x) as f32),
+        ActivationFunction::Silu => each(values, |x| gated(x, sigmoid(x))),
+        ActivationFunction::Mish => each(values, |x| gated(x, libm::tanh(softplus(x)))),
+        ActivationFunction::Sin => each(values, |x| libm::sin(x) as f32),
+        ActivationFunction::Arctan => each(values, |x| libm::atan(x) as f32),
     }
 }
 
@@ -67,6 +67,12 @@ fn gelu_inner(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn evaluate(function: ActivationFunction, input: f32) -> f32 {
+        let mut values = [input];
+        super::evaluate(function, &mut values);
+        values[0]
+    }
 
     #[test]
     fn values_against_known_constants() {

@@ -66,7 +66,7 @@ impl<'a> Executor<'a> {
     /// Executes one instruction; a transfer moves all of its data.
     ///
     /// # Errors
-    /// A gather whose index is outside its table.
+    /// A gather whose index is outside its table, or a transfer larger than this machine's memory.
     pub fn execute(&mut self, id: InstructionId, instruction: &Instruction) -> Result<(), TransferError> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let result = self.dispatch(id, instruction, &mut scratch);
@@ -176,7 +176,7 @@ impl<'a> Executor<'a> {
                 }
             }
             InstructionKind::Dma { dst, src, queue: _, gather } => {
-                transfer::execute(&mut self.memory, id, dst, src, gather.as_ref())?;
+                transfer::execute(&mut self.memory, dst, src, gather.as_ref())?;
             }
             InstructionKind::LoadTable { set: _ } | InstructionKind::Sync => {}
         }
@@ -204,9 +204,13 @@ impl<'a> Executor<'a> {
         for lane in 0..usize::from(dst.n_partitions) {
             self.memory.read(data, lane, &mut scratch.first);
             let (scale, bias) = (self.scalar(affine.scale, lane), self.scalar(affine.bias, lane));
-            for (element, value) in scratch.first.iter_mut().enumerate() {
-                let input = *value * scale + bias;
-                *value = functions::evaluate(function, input);
+            scratch.first.iter_mut().for_each(|value| *value = *value * scale + bias);
+            scratch.second.clear();
+            if range != ValidRange::All {
+                scratch.second.extend_from_slice(&scratch.first);
+            }
+            functions::evaluate(function, &mut scratch.first);
+            for (element, (&input, value)) in scratch.second.iter().zip(&mut scratch.first).enumerate() {
                 if range.excludes(input) {
                     *value = f32::NAN;
                     let partition = usize::from(data.partition) + lane;

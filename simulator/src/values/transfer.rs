@@ -5,27 +5,32 @@ use ir::program::{DmaAccess, Gather};
 use super::convert::Element;
 use super::convert::with_element;
 use super::memory::Memory;
-use crate::machine::InstructionId;
 
-/// A gather's index outside its table: bad input, not a bad program.
+/// Why a transfer cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TransferError {
-    pub instruction: InstructionId,
-    /// Which row of the gather.
-    pub row: usize,
-    pub index: i32,
-    pub n_rows: u32,
+pub(crate) enum TransferError {
+    /// A gather's index outside its table: bad input, not a bad program.
+    Index {
+        /// Which row of the gather.
+        row: usize,
+        index: i32,
+        n_rows: u32,
+    },
+    /// More data than this machine has room for.
+    Memory { bytes: u64 },
 }
 
 pub(crate) fn execute(
     memory: &mut Memory,
-    id: InstructionId,
     dst: &DmaAccess,
     src: &DmaAccess,
     gather: Option<&Gather>,
 ) -> Result<(), TransferError> {
-    let starts = gather.map(|gather| row_starts(memory, id, gather)).transpose()?;
-    let mut moved = Vec::with_capacity(src.n_elements() as usize * src.dtype.size_bytes());
+    let starts = gather.map(|gather| row_starts(memory, gather)).transpose()?;
+    let bytes = src.n_elements() * src.dtype.size_bytes() as u64;
+    let mut moved = Vec::new();
+    let n_bytes = usize::try_from(bytes).map_err(|_| TransferError::Memory { bytes })?;
+    moved.try_reserve_exact(n_bytes).map_err(|_| TransferError::Memory { bytes })?;
     memory.for_each_transfer_run(src, starts.as_deref(), |run| moved.extend_from_slice(run));
     if dst.dtype != src.dtype {
         moved = cast(&moved, src.dtype, dst.dtype);
@@ -40,14 +45,14 @@ pub(crate) fn execute(
 }
 
 /// First elements of the gathered rows, relative to the source's offset.
-fn row_starts(memory: &Memory, id: InstructionId, gather: &Gather) -> Result<Vec<i64>, TransferError> {
+fn row_starts(memory: &Memory, gather: &Gather) -> Result<Vec<i64>, TransferError> {
     let mut raw = Vec::new();
     (0..usize::from(gather.index.n_partitions))
         .map(|row| {
             memory.read_raw(&gather.index, row, &mut raw);
             let index = i32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]]);
             if index < 0 || index as u32 >= gather.n_rows {
-                return Err(TransferError { instruction: id, row, index, n_rows: gather.n_rows });
+                return Err(TransferError::Index { row, index, n_rows: gather.n_rows });
             }
             Ok(i64::from(index) * i64::from(gather.row_elements))
         })

@@ -5,7 +5,7 @@ use crate::program::{DmaAccess, DmaPlace, DmaQueue, Engine, Gather, Space};
 use crate::types::Dtype;
 
 /// One transfer moves no more than this; larger counts are no program's but a damaged file's.
-const MOST_ELEMENTS: u128 = 1 << 40;
+const MOST_ELEMENTS: u128 = 1 << 30;
 
 pub(super) fn check_transfer(
     checker: &mut Checker<'_>,
