@@ -126,7 +126,7 @@ fn sample_graphs_pass_on_every_target_and_numerics_class() {
     for name in GRAPHS {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/graphs/{name}.inf.json"));
         let text = std::fs::read(&path).expect("the graph is in the repository");
-        let graph = compiler::import::parse(compiler::import::Form::Json, &text).expect("the graph imports");
+        let graph = compiler::import::parse_json(&text).expect("the graph imports");
         let samples = samples_for(&graph, &path).expect("values are recorded");
         for target in TargetName::ALL {
             for numerics in [Numerics::Contract, Numerics::Reassoc, Numerics::Exact] {

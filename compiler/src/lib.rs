@@ -1,9 +1,25 @@
 //! Importers, pipeline, options, reports and the command `neffuse`.
+//!
+//! * [`import`]: saved graphs to the IR.
+//! * [`pipeline`]: a graph to a NEFF, pass by pass.
+//! * [`execute`]: a NEFF on the simulator.
+//! * [`samples`], [`verdict`]: values to run on, and judging what comes out.
+//! * [`report`], [`metrics`]: what is told about a result.
+//! * [`eager`], [`three_way`]: the same graph dispatched node by node.
+//! * [`commands`]: the command line; everything in it can be called from code.
 
+pub mod commands;
+pub mod eager;
 pub mod error;
+pub mod execute;
 pub mod import;
+pub mod metrics;
 pub mod npz;
+pub mod pipeline;
+pub mod report;
 pub mod samples;
+pub mod three_way;
 pub mod verdict;
 
 pub use error::Error;
+pub use pipeline::{Compiled, Options, compile};

@@ -3,8 +3,14 @@
 //! Two forms are read: fxg-json/1, which the `torch.compile` backend writes, and the IR's own text
 //! form. Nothing is optimised here.
 
+use std::path::Path;
+
 use ir::Graph;
+use ir::diagnostic::{RenderStyle, SourceText};
 use ir::graph::Location;
+
+use crate::error::Error;
+use crate::pipeline::guarded;
 
 mod aten;
 pub mod document;
@@ -47,19 +53,22 @@ fn serialize_location<S: serde::Serializer>(location: &Location, serializer: S) 
     map.end()
 }
 
-/// Parses either form by its extension.
+/// Reads a graph file: `.json` is fxg-json/1, `.ir` the IR's text form.
 ///
 /// # Errors
-/// As the form's parser.
-pub fn parse(form: Form, text: &[u8]) -> Result<Graph, ImportError> {
-    match form {
-        Form::Json => fxg::parse(text),
+/// When the file cannot be read, is no graph, or has nodes that cannot be compiled.
+pub fn read_graph(path: &Path) -> Result<Graph, Error> {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let bytes = std::fs::read(path).map_err(|error| Error::Input(format!("{}: {error}", path.display())))?;
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("json") => guarded(|| parse_json(&bytes).map_err(|error| Error::import(&name, error))),
+        Some("ir") => guarded(|| read_text(&name, &bytes)),
+        Some(_) | None => Err(Error::Input(format!("{name}: a graph is a .json or an .ir file"))),
     }
 }
 
-/// A form of saved graphs.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// `.json`: fxg-json/1.
-    Json,
+fn read_text(name: &str, bytes: &[u8]) -> Result<Graph, Error> {
+    let text = std::str::from_utf8(bytes).map_err(|error| Error::Input(format!("{name}: no text: {error}")))?;
+    ir::text::parse_graph(name, text)
+        .map_err(|faults| Error::Text(faults.render(&SourceText::new(name, text), RenderStyle::Plain)))
 }

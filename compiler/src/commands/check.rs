@@ -1,0 +1,158 @@
+//! `neffuse check`: compile, prove, simulate, compare.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use ir::Graph;
+use ir::reference::{Rounding, evaluate};
+use passes::manager::PassReport;
+
+use super::compile::{CompileOutcome, Parameters, compile_file};
+use super::progress::Terminal;
+use super::{CompileOptions, Outcome, ReportArgs, stem};
+use crate::error::Error;
+use crate::execute::Executable;
+use crate::pipeline::{Options, Stage, Watcher};
+use crate::report::Report;
+use crate::samples::{Samples, samples_for};
+use crate::verdict::{Standard, Verdict};
+
+/// Compile a graph, simulate it, and compare with PyTorch
+///
+/// Values come from the recorded IN-stem.io.npz beside the graph; without one, inputs are made from
+/// a fixed seed and the reference evaluator stands for PyTorch. A float output passes when it is not
+/// less accurate than eager PyTorch, both measured against the same graph in f64.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  neffuse check model.json
+  neffuse check model.json --target trn1 --numerics exact --report json")]
+pub(super) struct CheckArgs {
+    /// The graph: .json (fxg-json/1) or .ir
+    input: PathBuf,
+    #[command(flatten)]
+    options: CompileOptions,
+    #[command(flatten)]
+    report: ReportArgs,
+}
+
+/// What to check and how.
+#[derive(Clone, Debug)]
+pub struct Check<'a> {
+    pub input: &'a Path,
+    pub options: &'a Options,
+}
+
+/// What a check found.
+#[derive(Clone, Debug)]
+pub struct CheckOutcome {
+    pub report: Report,
+    pub verdict: Verdict,
+    /// Whether the standard was recorded by PyTorch.
+    pub is_recorded: bool,
+    /// On a mismatch, where it comes from.
+    pub blame: Option<Blame>,
+}
+
+/// Where a mismatch comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// The graph is wrong after this pass and right before it.
+    GraphPass(&'static str),
+    /// The graph is right after every pass: lowering, a program pass or the simulator is wrong.
+    AfterGraphPasses,
+}
+
+impl fmt::Display for Blame {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Blame::GraphPass(pass) => write!(formatter, "the graph is wrong after pass `{pass}` and right before it"),
+            Blame::AfterGraphPasses => formatter.write_str("the graph is right after every graph pass"),
+        }
+    }
+}
+
+/// Keeps the graph after every pass and forwards to another watcher.
+struct GraphKeeper<'a> {
+    watcher: &'a mut dyn Watcher,
+    graphs: Vec<(&'static str, Graph)>,
+}
+
+impl Watcher for GraphKeeper<'_> {
+    fn after(&mut self, report: &PassReport, stage: Stage<'_>) {
+        match stage {
+            Stage::Graph(graph) => self.graphs.push((report.name, graph.clone())),
+            Stage::Program(_) => {}
+        }
+        self.watcher.after(report, stage);
+    }
+
+    fn print(&mut self, pass: &'static str, stage: Stage<'_>) {
+        self.watcher.print(pass, stage);
+    }
+}
+
+/// Compiles a graph, proves the program, runs it and judges its outputs.
+///
+/// # Errors
+/// Everything but a mismatch, which the outcome tells.
+pub fn check(what: &Check<'_>, watcher: &mut dyn Watcher) -> Result<CheckOutcome, Error> {
+    let mut keeper = GraphKeeper { watcher, graphs: Vec::new() };
+    let CompileOutcome { imported, compiled, mut report } =
+        compile_file(what.input, Parameters::Inputs, what.options, &mut keeper)?;
+    let Some(neff) = &compiled.neff else {
+        return Err(Error::Input("--stop-after leaves nothing to check".to_owned()));
+    };
+    let samples = samples_for(&imported, what.input)?;
+    let executable = Executable::load(neff)?;
+    executable.check()?;
+    report.note_timeline(&executable, &executable.timeline()?);
+    let outputs = executable.run_values(&samples.inputs)?;
+    let standard = Standard::of(&imported, &samples)?;
+    let verdict = standard.judge(&imported, &outputs);
+    report.note_verdict(&verdict);
+    report.ok = verdict.passes();
+    let blame = if report.ok { None } else { Some(blame(&standard, &samples, &imported, &keeper.graphs)) };
+    Ok(CheckOutcome { report, verdict, is_recorded: samples.outputs.is_some(), blame })
+}
+
+fn blame(standard: &Standard, samples: &Samples, imported: &Graph, graphs: &[(&'static str, Graph)]) -> Blame {
+    let is_wrong = |graph: &Graph| {
+        let outputs = evaluate(graph, &samples.inputs, Rounding::PerOp);
+        !outputs.is_ok_and(|outputs| standard.judge(imported, &outputs).passes())
+    };
+    let wrong = graphs.iter().find(|(_, graph)| is_wrong(graph));
+    wrong.map_or(Blame::AfterGraphPasses, |(pass, _)| Blame::GraphPass(pass))
+}
+
+pub(super) fn command(arguments: &CheckArgs) -> Outcome {
+    let options = arguments.options.options();
+    let name = stem(&arguments.input);
+    let result = {
+        let mut terminal = Terminal::new(&format!("checking {name}"));
+        check(&Check { input: &arguments.input, options: &options }, &mut terminal)
+    };
+    let mut report;
+    let mut stderr = String::new();
+    let error = match result {
+        Ok(outcome) => {
+            report = outcome.report;
+            let standard = if outcome.is_recorded { "PyTorch's recorded outputs" } else { "the reference evaluator" };
+            stderr += &format!("{name}: errors against the truth; eager is {standard}\n{}", outcome.verdict.table());
+            let blame = outcome.blame.map(|blame| format!("\n  {blame}")).unwrap_or_default();
+            outcome.verdict.failure().map(|failure| Error::Mismatch(format!("{name}: {failure}{blame}")))
+        }
+        Err(error) => {
+            report = Report::new(&name);
+            report.note_options(&options);
+            Some(error)
+        }
+    };
+    if let Some(error) = &error {
+        report.note_error(error);
+        stderr += &format!("{error}\n");
+    }
+    let stdout = if arguments.report.is_json() { report.to_json() + "\n" } else { String::new() };
+    Outcome { stdout, stderr, exit_code: error.map_or(0, |error| error.exit_code()) }
+}

@@ -1,0 +1,161 @@
+//! `neffuse compile`: a graph to a NEFF, or to one of the forms on the way.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use ir::Graph;
+
+use super::progress::Terminal;
+use super::{CompileOptions, Outcome, ReportArgs, default_output, stem, write_atomically};
+use crate::error::Error;
+use crate::import::read_graph;
+use crate::pipeline::{Compiled, Options, Watcher, compile, freeze};
+use crate::report::Report;
+use crate::samples::samples_for;
+
+/// Compile a graph to a NEFF
+///
+/// Parameters stay inputs of the NEFF unless --freeze stores them in it.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  neffuse compile model.json -o model.neff --target trn3
+  neffuse compile model.json --emit graph                  the fused graph as text
+  neffuse compile model.json --print-after fuse --stop-after fuse
+  neffuse compile model.json --report json | jq .hbm_read_bytes")]
+pub(super) struct CompileArgs {
+    /// The graph: .json (fxg-json/1) or .ir
+    input: PathBuf,
+    /// Where to write; by default the input's name with another extension, in the current folder.
+    /// Text goes to standard output unless a file is named
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// What to write
+    #[arg(long, default_value = "neff", value_name = "graph|program|neff|elf")]
+    emit: Emit,
+    /// Store the values of parameters in the NEFF; they are read from the recorded values beside
+    /// the graph
+    #[arg(long)]
+    freeze: bool,
+    #[command(flatten)]
+    options: CompileOptions,
+    #[command(flatten)]
+    report: ReportArgs,
+}
+
+/// A form to write.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+enum Emit {
+    /// The graph after the last graph pass, as text
+    Graph,
+    /// The program after the last program pass, as text
+    Program,
+    /// The NEFF
+    Neff,
+    /// The kernel object before linking
+    Elf,
+}
+
+/// A compiled file.
+#[derive(Clone, Debug)]
+pub struct CompileOutcome {
+    /// As it was imported, parameters frozen where asked.
+    pub imported: Graph,
+    pub compiled: Compiled,
+    pub report: Report,
+}
+
+/// Whether parameters are stored in the NEFF.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Parameters {
+    Inputs,
+    Frozen,
+}
+
+/// Reads and compiles a graph file.
+///
+/// # Errors
+/// As [`read_graph`] and [`compile`].
+pub fn compile_file(
+    input: &Path,
+    parameters: Parameters,
+    options: &Options,
+    watcher: &mut dyn Watcher,
+) -> Result<CompileOutcome, Error> {
+    let mut imported = read_graph(input)?;
+    if parameters == Parameters::Frozen {
+        let samples = samples_for(&imported, input)?;
+        if samples.recorded_in.is_none() {
+            let path = crate::samples::recorded_path(input);
+            return Err(Error::Input(format!("{}: --freeze needs the values of parameters there", path.display())));
+        }
+        imported = freeze(&imported, &samples.inputs)?;
+    }
+    let compiled = compile(&imported, options, watcher)?;
+    let mut report = Report::new(stem(input));
+    report.note_options(options);
+    report.note_compiled(&compiled);
+    report.ok = true;
+    Ok(CompileOutcome { imported, compiled, report })
+}
+
+pub(super) fn command(arguments: &CompileArgs) -> Outcome {
+    let options = arguments.options.options();
+    match emit(arguments, &options) {
+        Ok((report, stdout, note)) => {
+            if arguments.report.is_json() {
+                return Outcome { stdout: report.to_json() + "\n", stderr: String::new(), exit_code: 0 };
+            }
+            Outcome { stdout, stderr: note + &report.compile_summary(), exit_code: 0 }
+        }
+        Err(error) => {
+            let mut report = Report::failed(stem(&arguments.input), &error);
+            report.note_options(&options);
+            let stdout = if arguments.report.is_json() { report.to_json() + "\n" } else { String::new() };
+            Outcome { stdout, stderr: format!("{error}\n"), exit_code: error.exit_code() }
+        }
+    }
+}
+
+/// The report, text for standard output, and a line about what was written.
+fn emit(arguments: &CompileArgs, options: &Options) -> Result<(Report, String, String), Error> {
+    let parameters = if arguments.freeze { Parameters::Frozen } else { Parameters::Inputs };
+    let outcome = {
+        let mut terminal = Terminal::new(&format!("compiling {}", stem(&arguments.input)));
+        compile_file(&arguments.input, parameters, options, &mut terminal)?
+    };
+    let CompileOutcome { compiled, report, .. } = outcome;
+    let (bytes, extension) = match arguments.emit {
+        Emit::Graph => (Some(compiled.graph.to_string().into_bytes()), None),
+        Emit::Program => (compiled.program.as_ref().map(|program| program.to_string().into_bytes()), None),
+        Emit::Neff => (compiled.neff.clone(), Some("neff")),
+        Emit::Elf => (elf(&compiled)?, Some("o")),
+    };
+    let Some(bytes) = bytes else {
+        if options.stop_after.is_some() {
+            return Ok((report, String::new(), String::new()));
+        }
+        return Err(Error::Internal("a whole compilation gives every form".to_owned()));
+    };
+    let path = match (&arguments.output, extension) {
+        (Some(path), _) => path.clone(),
+        (None, Some(extension)) => default_output(&arguments.input, extension),
+        (None, None) if arguments.report.is_json() => {
+            return Err(Error::Input("standard output takes the report: name a file with -o".to_owned()));
+        }
+        (None, None) => {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            return Ok((report, text, String::new()));
+        }
+    };
+    write_atomically(&path, &bytes)?;
+    let note = format!("wrote {} ({} bytes)\n", path.display(), bytes.len());
+    Ok((report, String::new(), note))
+}
+
+/// The kernel object of a compilation.
+fn elf(compiled: &Compiled) -> Result<Option<Vec<u8>>, Error> {
+    let Some(program) = &compiled.program else { return Ok(None) };
+    let object = codegen::kernel_object(program).and_then(|object| object.write());
+    object.map(Some).map_err(|error| Error::Internal(error.to_string()))
+}

@@ -1,0 +1,201 @@
+//! The command line: arguments, and one file per command.
+//!
+//! Commands return what they found; [`main`] alone prints, and turns errors into exit codes.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ir::target::TargetName;
+use passes::Numerics;
+
+use crate::error::Error;
+use crate::pipeline::{Options, PASSES, guarded, silence_panics};
+
+mod check;
+mod compile;
+mod explain;
+mod inspect;
+mod output;
+mod profile;
+mod progress;
+mod run;
+
+pub use check::{Check, CheckOutcome, check};
+pub use compile::{CompileOutcome, compile_file};
+pub use output::write_atomically;
+pub use run::run_npz;
+
+/// Compiles PyTorch graphs for AWS Trainium and runs the result on a simulator.
+#[derive(Debug, Parser)]
+#[command(name = "neffuse", version, max_term_width = 100, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  neffuse compile model.json -o model.neff     compile a captured graph for trn2
+  neffuse check model.json                     compile, simulate, compare with PyTorch
+  neffuse profile model.json --eager           predicted time, beside one dispatch per node
+  neffuse explain model.json                   what was fused, by which rules
+  neffuse run model.neff --inputs x.npz --outputs y.npz
+  neffuse info any.neff                        what is in a NEFF, the vendor's included
+
+Exit codes: 0 ok, 1 bad input or usage, 2 unsupported graph, 3 internal fault, 4 mismatch.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Compile(compile::CompileArgs),
+    Check(check::CheckArgs),
+    Run(run::RunArgs),
+    Profile(profile::ProfileArgs),
+    ThreeWay(profile::ThreeWayArgs),
+    Explain(explain::ExplainArgs),
+    Info(inspect::InfoArgs),
+    Unpack(inspect::UnpackArgs),
+    Objdump(inspect::ObjdumpArgs),
+}
+
+/// How to compile; the same for every command that does.
+#[derive(Clone, Debug, Args)]
+pub struct CompileOptions {
+    /// The chip to compile for
+    #[arg(long, value_parser = target, default_value = "trn2", value_name = "trn1|trn2|trn3")]
+    target: TargetName,
+    /// How far rewrites may change bits: `exact` keeps every rounding, `reassoc` may reorder sums,
+    /// `contract` may also drop roundings of intermediates, `approx` may use close formulas
+    #[arg(long, value_parser = numerics, default_value = "contract", value_name = "exact|reassoc|contract|approx")]
+    numerics: Numerics,
+    /// Print the graph or program after this pass (`all`: after every pass); may be repeated
+    #[arg(long, value_name = "PASS", help_heading = "Debugging")]
+    print_after: Vec<String>,
+    /// Stop after this pass
+    #[arg(long, value_name = "PASS", help_heading = "Debugging")]
+    stop_after: Option<String>,
+    /// Changes that passes may make in all: halve it to find the change that breaks a model
+    #[arg(long, value_name = "N", help_heading = "Debugging")]
+    fuel: Option<u64>,
+    /// Compile without this fusion rule; may be repeated
+    #[arg(long, value_name = "RULE", help_heading = "Debugging")]
+    disable_rule: Vec<String>,
+    /// Do not use the compile cache (compilations are not cached yet: accepted, changes nothing)
+    #[arg(long, help_heading = "Debugging")]
+    no_cache: bool,
+}
+
+impl CompileOptions {
+    /// The pipeline's options.
+    fn options(&self) -> Options {
+        Options {
+            target: self.target,
+            numerics: self.numerics,
+            print_after: self.print_after.clone(),
+            stop_after: self.stop_after.clone(),
+            fuel: self.fuel,
+            disabled_rules: self.disable_rule.clone(),
+        }
+    }
+}
+
+fn target(text: &str) -> Result<TargetName, String> {
+    text.parse().map_err(|error: ir::types::TypeError| error.message)
+}
+
+fn numerics(text: &str) -> Result<Numerics, String> {
+    text.parse().map_err(|error: ir::types::TypeError| error.message)
+}
+
+/// A machine-readable form of the result.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+enum ReportForm {
+    /// One JSON object on standard output
+    Json,
+}
+
+#[derive(Clone, Debug, Args)]
+struct ReportArgs {
+    /// Print one JSON object on standard output instead of text
+    #[arg(long, value_name = "FORM")]
+    report: Option<ReportForm>,
+}
+
+impl ReportArgs {
+    fn is_json(&self) -> bool {
+        self.report.is_some()
+    }
+}
+
+/// What a command prints and how it ends.
+struct Outcome {
+    /// For standard output.
+    stdout: String,
+    /// For standard error: summaries and diagnostics.
+    stderr: String,
+    exit_code: u8,
+}
+
+impl Outcome {
+    fn text(stdout: String) -> Outcome {
+        Outcome { stdout, stderr: String::new(), exit_code: 0 }
+    }
+}
+
+/// The whole command: reads the arguments, prints, gives the exit code.
+pub fn main() -> ExitCode {
+    // Panics are reported as internal errors, with the message once.
+    silence_panics();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and versions are no errors.
+            let exit_code = if error.use_stderr() { 1 } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(exit_code);
+        }
+    };
+    let outcome = guarded(|| Ok(dispatch(cli.command))).unwrap_or_else(|error| failed(&error));
+    // A closed pipe ends the reader's interest, not the command's success.
+    let _ = std::io::stderr().write_all(outcome.stderr.as_bytes());
+    let _ = std::io::stdout().write_all(outcome.stdout.as_bytes());
+    ExitCode::from(outcome.exit_code)
+}
+
+fn dispatch(command: Command) -> Outcome {
+    match command {
+        Command::Compile(arguments) => compile::command(&arguments),
+        Command::Check(arguments) => check::command(&arguments),
+        Command::Run(arguments) => run::command(&arguments).unwrap_or_else(|error| failed(&error)),
+        Command::Profile(arguments) => profile::command(&arguments),
+        Command::ThreeWay(arguments) => profile::three_way_command(&arguments).unwrap_or_else(|error| failed(&error)),
+        Command::Explain(arguments) => explain::command(&arguments).unwrap_or_else(|error| failed(&error)),
+        Command::Info(arguments) => inspect::info(&arguments).unwrap_or_else(|error| failed(&error)),
+        Command::Unpack(arguments) => inspect::unpack(&arguments).unwrap_or_else(|error| failed(&error)),
+        Command::Objdump(arguments) => inspect::objdump(&arguments).unwrap_or_else(|error| failed(&error)),
+    }
+}
+
+fn failed(error: &Error) -> Outcome {
+    Outcome { stdout: String::new(), stderr: format!("{error}\n"), exit_code: error.exit_code() }
+}
+
+/// Name of a graph file without its extension.
+fn stem(path: &Path) -> String {
+    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|error| Error::Input(format!("{}: {error}", path.display())))
+}
+
+/// The default output beside the working directory: `x.neff` for `x.json`.
+fn default_output(input: &Path, extension: &str) -> PathBuf {
+    PathBuf::from(format!("{}.{extension}", stem(input)))
+}
+
+/// Names of all passes, for help texts.
+fn pass_names() -> String {
+    PASSES.join(", ")
+}

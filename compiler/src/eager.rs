@@ -1,0 +1,148 @@
+//! A graph as an eager framework runs it: every node that computes or copies is its own NEFF, and
+//! they are dispatched one after another.
+//!
+//! Nodes of the imported graph that come from one FX node belong together. Those that only rename
+//! elements are views, which cost nothing. Equal kernels are compiled and simulated once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ir::graph::{InputRole, LocationId, NodeId};
+use ir::ops::OpClass;
+use ir::{Graph, Op, ValueId};
+use passes::Numerics;
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::execute::Executable;
+use crate::pipeline::{Options, Unwatched, compile};
+use crate::report::{RUNTIME, microseconds};
+
+/// One dispatch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Dispatch {
+    /// The FX node.
+    pub node: String,
+    /// What it calls.
+    pub target: String,
+    /// Predicted device body.
+    pub body_us: f64,
+}
+
+/// All dispatches, in order.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EagerProfile {
+    pub n_dispatches: usize,
+    /// NEFFs that differ.
+    pub n_kernels: usize,
+    /// Sum of the bodies.
+    pub predicted_us: f64,
+    /// What the runtime adds, for all dispatches.
+    pub host_us: f64,
+    pub dispatches: Vec<Dispatch>,
+}
+
+impl EagerProfile {
+    /// Bodies and what the runtime adds.
+    pub fn wall_us(&self) -> f64 {
+        self.predicted_us + self.host_us
+    }
+}
+
+/// Compiles and simulates every dispatch of a graph.
+///
+/// # Errors
+/// As [`compile`], with the node at fault.
+pub fn profile_eager(graph: &Graph, options: &Options) -> Result<EagerProfile, Error> {
+    // Eager kernels compute what their op says, no less.
+    let options = Options { target: options.target, numerics: Numerics::Exact, ..Options::default() };
+    let mut bodies: BTreeMap<String, f64> = BTreeMap::new();
+    let mut dispatches = Vec::new();
+    for kernel in kernels(graph) {
+        let key = kernel.graph.to_string();
+        let body_us = match bodies.get(&key) {
+            Some(&body_us) => body_us,
+            None => {
+                let body_us = body_us(&kernel.graph, &options)?;
+                bodies.insert(key, body_us);
+                body_us
+            }
+        };
+        dispatches.push(Dispatch { node: kernel.node, target: kernel.target, body_us });
+    }
+    let n_dispatches = dispatches.len();
+    Ok(EagerProfile {
+        n_dispatches,
+        n_kernels: bodies.len(),
+        predicted_us: dispatches.iter().map(|dispatch| dispatch.body_us).sum(),
+        host_us: microseconds(RUNTIME.dispatch().dispatch_ps) * n_dispatches as f64,
+        dispatches,
+    })
+}
+
+fn body_us(graph: &Graph, options: &Options) -> Result<f64, Error> {
+    let compiled = compile(graph, options, &mut Unwatched)?;
+    let neff = compiled.neff.ok_or_else(|| Error::Internal("a whole compilation gives a NEFF".to_owned()))?;
+    Ok(microseconds(Executable::load(&neff)?.timeline()?.body_ps))
+}
+
+/// One FX node as a graph of its own.
+struct Kernel {
+    node: String,
+    target: String,
+    graph: Graph,
+}
+
+fn kernels(graph: &Graph) -> Vec<Kernel> {
+    let mut groups: BTreeMap<LocationId, Vec<NodeId>> = BTreeMap::new();
+    let mut order = Vec::new();
+    for (id, node) in graph.nodes() {
+        let Some(&location) = node.locations.first() else { continue };
+        let group = groups.entry(location).or_default();
+        if group.is_empty() {
+            order.push(location);
+        }
+        group.push(id);
+    }
+    let is_view = |id: &NodeId| {
+        let op = &graph.node(*id).op;
+        op.class() == OpClass::Movement && !matches!(op, Op::Concat(_))
+    };
+    let computing = order.into_iter().filter(|location| !groups[location].iter().all(is_view));
+    computing.filter_map(|location| kernel(graph, location, &groups[&location])).collect()
+}
+
+/// The nodes of one FX node as a graph; `None` where no other node uses a result.
+fn kernel(graph: &Graph, location: LocationId, nodes: &[NodeId]) -> Option<Kernel> {
+    let mut own = Graph::new("kernel");
+    let inside: BTreeSet<NodeId> = nodes.iter().copied().collect();
+    let mut map: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    let operands = nodes.iter().flat_map(|&id| graph.node(id).operands.iter().copied());
+    for operand in operands {
+        let is_outside = graph.producer(operand).is_none_or(|(producer, _)| !inside.contains(&producer));
+        if is_outside && !map.contains_key(&operand) {
+            let name = format!("in{}", own.inputs.len());
+            map.insert(operand, own.push_input(name, graph.ty(operand).clone(), InputRole::Dynamic));
+        }
+    }
+    for &id in nodes {
+        let node = graph.node(id);
+        let operands: Vec<ValueId> = node.operands.iter().map(|operand| map[operand]).collect();
+        let copy = own.push(node.op.clone(), &operands, &[]).ok()?;
+        let results = own.node(copy).results.clone();
+        map.extend(node.results.iter().copied().zip(results));
+    }
+    for result in used_outside(graph, &inside) {
+        own.push_output(map[&result]);
+    }
+    let place = &graph.locations[location.index()];
+    (!own.outputs.is_empty()).then(|| Kernel { node: place.node.clone(), target: place.target.clone(), graph: own })
+}
+
+/// Results of a group that other nodes or the caller take, in order.
+fn used_outside(graph: &Graph, inside: &BTreeSet<NodeId>) -> Vec<ValueId> {
+    let mut used: BTreeSet<ValueId> = graph.outputs.iter().filter_map(|output| output.value).collect();
+    let others = graph.nodes().filter(|(id, _)| !inside.contains(id));
+    used.extend(others.flat_map(|(_, node)| node.operands.iter().copied()));
+    let results = inside.iter().flat_map(|&id| graph.node(id).results.iter().copied());
+    results.filter(|result| used.contains(result)).collect()
+}

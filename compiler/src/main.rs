@@ -1,0 +1,7 @@
+//! The command `neffuse`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    compiler::commands::main()
+}

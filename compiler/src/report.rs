@@ -1,0 +1,294 @@
+//! What commands report: one JSON object whose keys other tools rely on, and the same for people.
+//!
+//! Keys are never left out; what a command does not know is null.
+
+use std::fmt::Write;
+
+use ir::target::host::HostRuntime;
+use passes::manager::PassReport;
+use serde::Serialize;
+use simulator::{Bound, Timeline};
+
+use crate::error::Error;
+use crate::execute::Executable;
+use crate::import::UnsupportedNode;
+use crate::metrics::{compulsory_bytes, program_metrics};
+use crate::pipeline::{Compiled, FusionEntry, Options};
+use crate::verdict::Verdict;
+
+/// Partitions of the state buffer.
+const N_PARTITIONS: u64 = 128;
+
+/// The runtime whose dispatch constant `host_us` uses.
+pub const RUNTIME: HostRuntime = HostRuntime::TorchNeuron;
+
+/// One command's result.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    pub graph: String,
+    pub target: Option<String>,
+    pub numerics: Option<String>,
+    pub neff_bytes: Option<usize>,
+    pub compile_seconds: Option<f64>,
+    pub passes: Vec<PassEntry>,
+    /// Nodes of the fused graph.
+    pub n_nodes: Option<usize>,
+    /// Distinct linked kernels.
+    pub n_kernels: Option<usize>,
+    /// Records of all streams.
+    pub n_instructions: Option<usize>,
+    /// Records on the data path of PE, ACT, DVE and Pool.
+    pub n_compute_instructions: Option<usize>,
+    /// NEFF executions.
+    pub n_dispatches: Option<usize>,
+    pub hbm_read_bytes: Option<u64>,
+    pub hbm_write_bytes: Option<u64>,
+    pub compulsory_bytes: Option<u64>,
+    pub spill_bytes: Option<u64>,
+    pub sbuf_peak_bytes: Option<u64>,
+    /// Device body: first trigger to last completion.
+    pub predicted_us: Option<f64>,
+    /// What the vendor's tools call device latency.
+    pub nc_us: Option<f64>,
+    /// What the vendor's profiler calls total time.
+    pub total_us: Option<f64>,
+    /// What the runtime adds on the host, for all dispatches.
+    pub host_us: Option<f64>,
+    pub engine_busy_us: Option<EngineBusy>,
+    pub bound: Option<&'static str>,
+    pub fusions: Vec<FusionEntry>,
+    pub unsupported: Vec<UnsupportedNode>,
+    pub host_ops: Vec<String>,
+    pub max_abs_error: Option<f64>,
+    pub max_rel_error: Option<f64>,
+    pub eager_abs_error: Option<f64>,
+    pub ok: bool,
+    /// The first line of the error; absent where the command succeeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// One pass.
+#[derive(Clone, Debug, Serialize)]
+pub struct PassEntry {
+    pub name: String,
+    pub seconds: f64,
+    pub statistics: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Busy time of each engine; `dma` is the time in which any data moves.
+#[derive(Copy, Clone, Debug, PartialEq, Serialize)]
+pub struct EngineBusy {
+    pub pe: f64,
+    pub act: f64,
+    pub dve: f64,
+    pub pool: f64,
+    pub sp: f64,
+    pub dma: f64,
+}
+
+impl Report {
+    /// A report on a graph of this name, as yet without results.
+    pub fn new(graph: impl Into<String>) -> Self {
+        Report { graph: graph.into(), ..Report::default() }
+    }
+
+    /// A report on a command that failed.
+    pub fn failed(graph: impl Into<String>, error: &Error) -> Self {
+        let mut report = Report::new(graph);
+        report.note_error(error);
+        report
+    }
+
+    /// Adds how the graph was compiled.
+    pub fn note_options(&mut self, options: &Options) {
+        self.target = Some(options.target.name().to_owned());
+        self.numerics = Some(options.numerics.name().to_owned());
+    }
+
+    /// Adds what a compilation gave.
+    pub fn note_compiled(&mut self, compiled: &Compiled) {
+        self.compile_seconds = Some(compiled.seconds);
+        self.passes = compiled.passes.iter().map(pass_entry).collect();
+        self.n_nodes = Some(compiled.graph.n_nodes());
+        self.compulsory_bytes = Some(compulsory_bytes(&compiled.graph));
+        self.fusions = compiled.fusions.clone();
+        self.neff_bytes = compiled.neff.as_ref().map(Vec::len);
+        let Some(program) = &compiled.program else { return };
+        let metrics = program_metrics(program);
+        self.n_kernels = Some(1);
+        self.n_dispatches = Some(1);
+        self.n_instructions = Some(metrics.n_instructions);
+        self.n_compute_instructions = Some(metrics.n_compute_instructions);
+        self.hbm_read_bytes = Some(metrics.hbm_read_bytes);
+        self.hbm_write_bytes = Some(metrics.hbm_write_bytes);
+        self.spill_bytes = Some(compiled.allocate.spill_bytes);
+        self.sbuf_peak_bytes = Some(compiled.allocate.sbuf_peak_bytes_per_partition * N_PARTITIONS);
+    }
+
+    /// Adds predicted times.
+    pub fn note_timeline(&mut self, executable: &Executable, timeline: &Timeline) {
+        let counts = executable.counts();
+        self.target = Some(executable.target().name().to_owned());
+        self.n_kernels = Some(1);
+        self.n_dispatches = Some(1);
+        self.n_instructions = Some(counts.n_instructions);
+        self.n_compute_instructions = Some(counts.n_compute);
+        self.hbm_read_bytes = Some(timeline.hbm_read_bytes);
+        self.hbm_write_bytes = Some(timeline.hbm_write_bytes);
+        self.sbuf_peak_bytes = Some(timeline.sbuf_peak_bytes * N_PARTITIONS);
+        self.predicted_us = Some(microseconds(timeline.body_ps));
+        self.nc_us = Some(microseconds(timeline.nc_ps));
+        self.total_us = Some(microseconds(timeline.total_ps));
+        self.host_us = Some(microseconds(RUNTIME.dispatch().dispatch_ps));
+        let busy = &timeline.busy;
+        self.engine_busy_us = Some(EngineBusy {
+            pe: microseconds(busy.pe_ps),
+            act: microseconds(busy.act_ps),
+            dve: microseconds(busy.dve_ps),
+            pool: microseconds(busy.pool_ps),
+            sp: microseconds(busy.sp_ps),
+            dma: microseconds(busy.dma_ps),
+        });
+        self.bound = Some(bound_name(timeline.bound));
+    }
+
+    /// Adds errors against the truth.
+    pub fn note_verdict(&mut self, verdict: &Verdict) {
+        self.max_abs_error = Some(verdict.largest(|output| output.max_abs_error));
+        self.max_rel_error = Some(verdict.largest(|output| output.max_rel_error));
+        self.eager_abs_error = Some(verdict.largest(|output| output.eager_abs_error));
+    }
+
+    /// Adds why the command failed.
+    pub fn note_error(&mut self, error: &Error) {
+        self.unsupported = error.unsupported().to_vec();
+        self.error = error.to_string().lines().next().map(str::to_owned);
+        self.ok = false;
+    }
+
+    /// One JSON object on one line.
+    pub fn to_json(&self) -> String {
+        // Infinite errors have no JSON form and become null.
+        serde_json::to_string(self).expect("a report has string keys only")
+    }
+
+    /// What a compilation gave, for people.
+    pub fn compile_summary(&self) -> String {
+        let mut text = String::new();
+        let mut line = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                writeln!(text, "  {name:<22}{value}").expect("strings take all text");
+            }
+        };
+        line("target, numerics", join(&[self.target.clone(), self.numerics.clone()]));
+        line("nodes", self.n_nodes.map(|count| count.to_string()));
+        let compute = self.n_compute_instructions.map(|count| format!("{count} of them compute"));
+        line("instructions", join(&[self.n_instructions.map(|count| count.to_string()), compute]));
+        let read = self.hbm_read_bytes.map(|bytes| format!("{} read", bytes_text(bytes)));
+        let written = self.hbm_write_bytes.map(|bytes| format!("{} written", bytes_text(bytes)));
+        let least = self.compulsory_bytes.map(|bytes| format!("{} compulsory", bytes_text(bytes)));
+        line("HBM", join(&[read, written, least]));
+        let peak = self.sbuf_peak_bytes.map(|bytes| format!("{} at most", bytes_text(bytes)));
+        let spilled = self.spill_bytes.map(|bytes| format!("{} spilled", bytes_text(bytes)));
+        line("SBUF", join(&[peak, spilled]));
+        line("fused ops", Some(self.fusions.len().to_string()));
+        line("compile time", self.compile_seconds.map(|seconds| format!("{:.1} ms", seconds * 1e3)));
+        text
+    }
+
+    /// Predicted times, for people.
+    pub fn time_summary(&self) -> String {
+        let mut text = String::new();
+        let mut line = |name: &str, value: Option<f64>| {
+            if let Some(value) = value {
+                writeln!(text, "  {name:<22}{value:>10.3} us").expect("strings take all text");
+            }
+        };
+        line("predicted body", self.predicted_us);
+        line("device latency", self.nc_us);
+        line("profiler's total", self.total_us);
+        line(&format!("host ({})", RUNTIME.name()), self.host_us);
+        if let Some(busy) = self.engine_busy_us {
+            let EngineBusy { pe, act, dve, pool, sp, dma } = busy;
+            for (name, value) in [("pe", pe), ("act", act), ("dve", dve), ("pool", pool), ("sp", sp), ("dma", dma)] {
+                line(&format!("  {name} busy"), Some(value));
+            }
+        }
+        if let Some(bound) = self.bound {
+            writeln!(text, "  {:<22}{bound}", "bound by").expect("strings take all text");
+        }
+        text
+    }
+}
+
+fn join(parts: &[Option<String>]) -> Option<String> {
+    let parts: Vec<&str> = parts.iter().flatten().map(String::as_str).collect();
+    if parts.is_empty() { None } else { Some(parts.join(", ")) }
+}
+
+/// Bytes with a unit that keeps three digits.
+pub fn bytes_text(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut scaled = bytes as f64;
+    let mut unit = 0;
+    while scaled >= 1024.0 && unit + 1 < units.len() {
+        scaled /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{scaled:.1} {}", units[unit]) }
+}
+
+/// Picoseconds as microseconds.
+pub fn microseconds(picoseconds: u64) -> f64 {
+    picoseconds as f64 / 1e6
+}
+
+/// Name of a bound in reports.
+pub fn bound_name(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Pe => "pe",
+        Bound::Act => "act",
+        Bound::Dve => "dve",
+        Bound::Pool => "pool",
+        Bound::Dma => "dma",
+        Bound::Latency => "latency",
+    }
+}
+
+fn pass_entry(report: &PassReport) -> PassEntry {
+    let statistics = report.statistics.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    PassEntry { name: report.name.to_owned(), seconds: report.seconds, statistics }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Report, bytes_text};
+    use crate::error::Error;
+
+    #[test]
+    fn every_key_of_the_contract_is_there() {
+        let report: serde_json::Value = serde_json::from_str(&Report::new("g").to_json()).unwrap();
+        let keys = "graph target numerics neff_bytes compile_seconds passes n_nodes n_kernels n_instructions \
+            n_compute_instructions n_dispatches hbm_read_bytes hbm_write_bytes compulsory_bytes spill_bytes \
+            sbuf_peak_bytes predicted_us nc_us total_us host_us engine_busy_us bound fusions unsupported host_ops \
+            max_abs_error max_rel_error eager_abs_error ok";
+        for key in keys.split_whitespace() {
+            assert!(report.get(key).is_some(), "`{key}` is missing");
+        }
+    }
+
+    #[test]
+    fn failures_carry_their_first_line() {
+        let report = Report::failed("g", &Error::Mismatch("output 0: too far\ndetails".to_owned()));
+        assert_eq!(report.error.as_deref(), Some("error[mismatch]: output 0: too far"));
+        assert!(!report.ok);
+    }
+
+    #[test]
+    fn bytes_have_units() {
+        assert_eq!(bytes_text(1023), "1023 B");
+        assert_eq!(bytes_text(4096), "4.0 KiB");
+        assert_eq!(bytes_text(3 << 29), "1.5 GiB");
+    }
+}
