@@ -197,6 +197,13 @@ impl TensorType {
         self.shape.iter().fold(1usize, |count, &dim| count.saturating_mul(dim))
     }
 
+    /// True when the product of all dimensions other than 0 is below 2^40, so that positions and
+    /// strides can be computed without overflow. The verifier asks it of every value.
+    pub fn is_addressable(&self) -> bool {
+        let size = self.shape.iter().try_fold(1usize, |size, &dim| size.checked_mul(dim.max(1)));
+        size.is_some_and(|size| size < 1 << 40)
+    }
+
     /// Bytes of the packed tensor.
     pub fn size_bytes(&self) -> usize {
         self.n_elements().saturating_mul(self.dtype.size_bytes())

@@ -65,6 +65,8 @@ pub fn faults(graph: &Graph, phase: GraphPhase) -> Vec<Fault> {
         if !is_own {
             let message = format!("%{} is not defined by input {position}", input.value.0);
             faults.push(Fault { code: "input", message, element });
+        } else {
+            check_size(graph.ty(input.value), element, &mut faults);
         }
     }
     for (id, node) in graph.nodes() {
@@ -161,6 +163,7 @@ fn check_types(graph: &Graph, id: NodeId, node: &Node, faults: &mut Vec<Fault>) 
     let element = Element::Node(id);
     let operands: SmallVec<[TensorType; 4]> = node.operands.iter().map(|&operand| graph.ty(operand).clone()).collect();
     let declared: SmallVec<[&TensorType; 1]> = node.results.iter().map(|&result| graph.ty(result)).collect();
+    declared.iter().for_each(|ty| check_size(ty, element, faults));
     match node.op.infer(&operands) {
         Err(error) => faults.push(Fault { code: "type-mismatch", message: error.message, element }),
         Ok(inferred) if !inferred.iter().eq(declared.iter().copied()) => {
@@ -170,6 +173,12 @@ fn check_types(graph: &Graph, id: NodeId, node: &Node, faults: &mut Vec<Fault>) 
             faults.push(Fault { code: "result-type", message, element });
         }
         Ok(_) => {}
+    }
+}
+
+fn check_size(ty: &TensorType, element: Element, faults: &mut Vec<Fault>) {
+    if !ty.is_addressable() {
+        faults.push(Fault { code: "size", message: format!("{ty} is too large for any memory"), element });
     }
 }
 

@@ -1,5 +1,7 @@
 //! Evaluation of whole graphs.
 
+use std::borrow::Cow;
+
 use super::{EvalError, Lanes, Value};
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::types::TensorType;
@@ -20,22 +22,22 @@ pub enum Rounding {
 
 /// The outputs of a graph for these inputs, by position; `None` where an output has no value.
 ///
-/// Inputs are taken as given, not rounded.
+/// Inputs are taken as given, not rounded. The graph is one that the verifier passes.
 ///
 /// # Errors
 /// When the inputs are not those of the graph, when an op has no result for its operands (an index
 /// out of range), or when a result is too large to evaluate.
 pub fn evaluate(graph: &Graph, inputs: &[Value], rounding: Rounding) -> Result<Vec<Option<Value>>, EvalError> {
     check_inputs(graph, inputs)?;
-    let mut slots: Vec<Option<Value>> = vec![None; graph.n_values()];
+    let mut slots: Vec<Option<Cow<'_, Value>>> = vec![None; graph.n_values()];
     for (input, value) in graph.inputs.iter().zip(inputs) {
-        slots[input.value.index()] = Some(value.clone());
+        slots[input.value.index()] = Some(Cow::Borrowed(value));
     }
     let mut uses = graph.use_counts();
     for (node_id, node) in graph.nodes() {
         let results = evaluate_node(graph, node_id, &slots, rounding)?;
         for (&result, value) in node.results.iter().zip(results) {
-            slots[result.index()] = Some(value);
+            slots[result.index()] = Some(Cow::Owned(value));
         }
         for &operand in &node.operands {
             uses[operand.index()] -= 1;
@@ -44,13 +46,14 @@ pub fn evaluate(graph: &Graph, inputs: &[Value], rounding: Rounding) -> Result<V
             }
         }
     }
-    Ok(graph.outputs.iter().map(|output| output.value.and_then(|value| slots[value.index()].clone())).collect())
+    let of_output = |value: ValueId| slots[value.index()].as_deref().cloned();
+    Ok(graph.outputs.iter().map(|output| output.value.and_then(of_output)).collect())
 }
 
 fn evaluate_node(
     graph: &Graph,
     node_id: NodeId,
-    slots: &[Option<Value>],
+    slots: &[Option<Cow<'_, Value>>],
     rounding: Rounding,
 ) -> Result<Vec<Value>, EvalError> {
     let node = graph.node(node_id);
@@ -60,7 +63,7 @@ fn evaluate_node(
     if let Some(ty) = types.iter().find(|ty| ty.n_elements() > MAX_ELEMENTS) {
         return Err(at_node(format!("{ty} has more than {MAX_ELEMENTS} elements")));
     }
-    let operands: Option<Vec<&Value>> = node.operands.iter().map(|operand| slots[operand.index()].as_ref()).collect();
+    let operands: Option<Vec<&Value>> = node.operands.iter().map(|operand| slots[operand.index()].as_deref()).collect();
     let operands = operands.ok_or_else(|| at_node("an operand is defined after its use".to_string()))?;
     let evaluated = match rounding {
         Rounding::PerOp => node.op.eval_eager(&operands, &types),
