@@ -159,7 +159,11 @@ impl<'a> Builder<'a> {
         let results = self.graph.node(node).results.clone();
         for (index, &result) in results.iter().enumerate() {
             let keys = self.keys_of(&key.0, &key.1, index, self.graph.ty(result));
-            let constant = Constant::of(&key.0);
+            let expanded = key.1.first().filter(|_| matches!(key.0, Op::Expand(_)));
+            let constant = match expanded.and_then(|&operand| self.constant(operand)) {
+                Some(constant) => constant.expanded(self.graph.ty(result)),
+                None => Constant::of(&key.0),
+            };
             self.facts.push(Facts { keys, constant, n_uses: 0 });
         }
         self.interned.insert(key, node);

@@ -1,6 +1,6 @@
 //! Casts, and the compute type of small floats made explicit.
 
-use ir::ops::Cast;
+use ir::ops::{Cast, OpClass};
 use ir::types::TypeError;
 use ir::{Dtype, Op, TensorType, ValueId};
 use smallvec::SmallVec;
@@ -15,6 +15,9 @@ pub(super) const COMPUTE_IN_F32: RuleEntry = ("compute-in-f32", Numerics::Exact,
 /// Rules of fused ops over rows.
 pub(super) const FUSED_RULES: &[RuleEntry] =
     &[COMPUTE_IN_F32, ("sink-row-op-below-reshape", Numerics::Exact, movement::sink_row_op_below_reshape)];
+
+/// A slice that takes less than one element of this many is cast on its own.
+const MAX_SLICED_RATIO: usize = 4;
 
 /// Depth to which the operands of a value are searched for what it can hold.
 const MAX_DEPTH: usize = 8;
@@ -62,6 +65,29 @@ pub(super) fn cast_cast(builder: &mut Builder<'_>, term: &Term) -> Result<Option
     }
     let locations = builder.absorb(term, &term.operands);
     builder.rewritten(Cast { dtype: outer }, &[source], &locations)
+}
+
+// cast<f32>(slice(x)) == slice(cast<f32>(x)), and of concat, where casts may meet
+pub(super) fn cast_below_parts(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
+    let (Op::Cast(cast), Some(moved)) = (&term.op, builder.op_of(term.operands[0])) else { return Ok(None) };
+    let (from, to) = (builder.dtype(term.operands[0]), cast.dtype);
+    if !(from.is_float() && to.is_float() && holds_all(to, from)) {
+        return Ok(None);
+    }
+    let parts = builder.operands_of(term.operands[0]);
+    // Of a table only the rows that are taken should be widened.
+    let keeps_most = builder.ty(parts[0]).n_elements() <= MAX_SLICED_RATIO * builder.ty(term.operands[0]).n_elements();
+    let is_computed = builder.op_of(parts[0]).is_some_and(|op| op.class() != OpClass::Indexing);
+    let applies = matches!(moved, Op::Concat(_)) || matches!(moved, Op::Slice(_)) && keeps_most && is_computed;
+    if !applies {
+        return Ok(None);
+    }
+    let (moved, locations) = (moved.clone(), builder.absorb(term, &term.operands));
+    let mut wide: SmallVec<[ValueId; 4]> = SmallVec::new();
+    for part in parts {
+        wide.push(builder.value(Cast { dtype: to }, &[part], &term.locations)?);
+    }
+    builder.rewritten(moved, &wide, &locations)
 }
 
 /// True when every value of `narrow` is one of `wide`.

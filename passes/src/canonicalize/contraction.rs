@@ -1,6 +1,6 @@
 //! Matrix products: transposes become flags, batches that views merged are taken apart again.
 
-use ir::ops::{Cast, FusedMatmul, Matmul, Reshape};
+use ir::ops::{Cast, FusedMatmul, Matmul, Reshape, Transpose};
 use ir::types::{Shape, TypeError};
 use ir::{Dtype, Op, ValueId};
 
@@ -45,18 +45,18 @@ fn flags(op: &Op) -> Option<(bool, bool)> {
     }
 }
 
-// matmul(x, transpose(y)) == matmul{transpose_rhs}(x, y) if the last two axes are exchanged
+// matmul(x, transpose(y)) == matmul{transpose_rhs}(x, y) if that leaves the innermost axis of y innermost
 fn matmul_transpose(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
     let Some((mut lhs_flag, mut rhs_flag)) = flags(&term.op) else { return Ok(None) };
     let mut operands = term.operands.clone();
     for (position, flag) in [&mut lhs_flag, &mut rhs_flag].into_iter().enumerate() {
         let Some(Op::Transpose(transpose)) = builder.op_of(operands[position]) else { continue };
-        let rank = transpose.perm.len();
-        let exchanges_last = rank >= 2
-            && transpose.perm[..rank - 2].iter().copied().eq(0..rank - 2)
-            && transpose.perm[rank - 2..] == [rank - 1, rank - 2];
-        if exchanges_last {
-            operands[position] = builder.operands_of(operands[position])[0];
+        let mut perm = transpose.perm.clone();
+        let rank = perm.len();
+        if rank >= 2 && perm[rank - 2] == rank - 1 {
+            perm.swap(rank - 2, rank - 1);
+            let source = builder.operands_of(operands[position]);
+            operands[position] = builder.value(Transpose { perm }, &source, &term.locations)?;
             *flag = !*flag;
         }
     }
@@ -77,23 +77,27 @@ fn before_batch_reshape(builder: &Builder<'_>, value: ValueId) -> Option<(ValueI
     keeps_matrix.then(|| (source, Shape::from_slice(&from[..from.len() - 2])))
 }
 
-// matmul(reshape(x), reshape(y)) == reshape(matmul(x, y)) if both reshapes merge the same batch axes
+// matmul(reshape(x), y) == reshape(matmul(x, reshape(y))) if the reshape of x merges batch axes
 fn split_batch(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
-    let (Some((lhs, lhs_batch)), Some((rhs, rhs_batch))) =
-        (before_batch_reshape(builder, term.operands[0]), before_batch_reshape(builder, term.operands[1]))
+    let (lhs, rhs) = (term.operands[0], term.operands[1]);
+    let merged = builder.ty(lhs).shape.clone();
+    if builder.ty(rhs).rank() != merged.len() {
+        return Ok(None);
+    }
+    let Some((_, batch)) = before_batch_reshape(builder, lhs).filter(|(_, batch)| batch.len() + 2 > merged.len())
     else {
         return Ok(None);
     };
-    if lhs_batch != rhs_batch {
-        return Ok(None);
-    }
     let mut operands = term.operands.clone();
-    (operands[0], operands[1]) = (lhs, rhs);
-    let locations = builder.absorb(term, &term.operands[..2]);
+    for operand in &mut operands[..2] {
+        let matrix = &builder.ty(*operand).shape[merged.len() - 2..];
+        let shape = batch.iter().chain(matrix).copied().collect();
+        *operand = builder.value(Reshape { shape }, &[*operand], &term.locations)?;
+    }
+    let locations = builder.absorb(term, &[lhs, rhs]);
     let product = builder.value(term.op.clone(), &operands, &locations)?;
-    let lead = &builder.ty(term.operands[0]).shape;
     let matrix = &builder.ty(product).shape;
-    let shape = lead[..lead.len() - 2].iter().chain(&matrix[matrix.len() - 2..]).copied().collect();
+    let shape = merged[..merged.len() - 2].iter().chain(&matrix[matrix.len() - 2..]).copied().collect();
     builder.rewritten(Reshape { shape }, &[product], &locations)
 }
 

@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use ir::ops::{Constant as ConstantOp, Full, Iota, OpClass};
+use ir::ops::{Constant as ConstantOp, Expand, Full, Iota, OpClass};
 use ir::reference::{Lanes, Value, round_float};
 use ir::types::TypeError;
 use ir::{Op, TensorType};
@@ -53,6 +53,17 @@ impl Constant {
             .map(|value| Constant::Dense(Rc::new(value)))
     }
 
+    /// What an expand of a constant computes; `None` where that is big.
+    pub(super) fn expanded(&self, ty: &TensorType) -> Option<Constant> {
+        match self {
+            Constant::Uniform(value) => Some(Constant::Uniform(Rc::clone(value))),
+            Constant::Dense(value) if ty.size_bytes() <= MAX_FOLDED_BYTES => {
+                Some(Constant::Dense(Rc::new(value.broadcast_to(&ty.shape).ok()?)))
+            }
+            Constant::Dense(_) => None,
+        }
+    }
+
     /// The number that every float or integer element is.
     pub(crate) fn uniform_number(&self) -> Option<f64> {
         let Constant::Uniform(value) = self else { return None };
@@ -97,6 +108,10 @@ pub(super) fn fold_constant(builder: &mut Builder<'_>, term: &Term) -> Result<Op
     let [result] = results.as_slice() else { return Ok(None) };
     if let Some(value) = fold_uniform(&term.op, &constants, &types) {
         return uniform(builder, &value, result, term);
+    }
+    // A repeated constant stays repeated, so that only one copy is stored.
+    if matches!(term.op, Op::Expand(_)) {
+        return Ok(None);
     }
     if result.size_bytes() > MAX_FOLDED_BYTES || types.iter().any(|ty| ty.size_bytes() > MAX_FOLDED_BYTES) {
         return Ok(None);
@@ -150,8 +165,35 @@ fn constant(
     if let Some(iota) = as_iota(value, ty) {
         return builder.rewritten(iota, &[], &term.locations);
     }
+    if let Some(once) = without_repetition(value) {
+        let small = TensorType { dtype: ty.dtype, shape: once.shape.clone() };
+        let Some(small) = constant(builder, &once, &small, term)? else { return Ok(None) };
+        return builder.rewritten(Expand { shape: ty.shape.clone() }, &small, &term.locations);
+    }
     let data = value.to_bytes(ty.dtype).map_err(|error| TypeError::new(error.message))?;
     builder.rewritten(ConstantOp { dtype: ty.dtype, shape: ty.shape.clone(), data: data.into() }, &[], &term.locations)
+}
+
+/// The first block of a tensor whose blocks along the leading axis are equal, bit for bit.
+fn without_repetition(value: &Value) -> Option<Value> {
+    fn is_repeated<T, K: PartialEq>(lanes: &[T], block: usize, key: impl Fn(&T) -> K) -> bool {
+        lanes.iter().skip(block).zip(lanes).all(|(later, first)| key(later) == key(first))
+    }
+    let axis = value.shape.iter().position(|&dim| dim != 1)?;
+    let block: usize = value.shape[axis + 1..].iter().product();
+    let is_same = match &value.lanes {
+        Lanes::Float(lanes) => is_repeated(lanes, block, |lane| lane.to_bits()),
+        Lanes::Int(lanes) => is_repeated(lanes, block, |&lane| lane),
+        Lanes::Bool(lanes) => is_repeated(lanes, block, |&lane| lane),
+    };
+    let lanes = match &value.lanes {
+        Lanes::Float(lanes) => Lanes::Float(lanes.get(..block)?.to_vec()),
+        Lanes::Int(lanes) => Lanes::Int(lanes.get(..block)?.to_vec()),
+        Lanes::Bool(lanes) => Lanes::Bool(lanes.get(..block)?.to_vec()),
+    };
+    let mut shape = value.shape.clone();
+    shape[axis] = 1;
+    (is_same && block > 0).then_some(Value { shape, lanes })
 }
 
 /// A tensor of equal elements.

@@ -23,6 +23,7 @@ pub(super) const RULES: &[RuleEntry] = &[
     fold::FOLD,
     ("cast-identity", Exact, casts::cast_identity),
     ("cast-cast", Exact, casts::cast_cast),
+    ("cast-below-parts", Exact, casts::cast_below_parts),
     casts::COMPUTE_IN_F32,
     ("broadcast-operand", Exact, broadcast_operand),
     OPERAND_ORDER,

@@ -183,6 +183,20 @@ fn small_floats_compute_in_f32_and_exact_round_trips_vanish() {
     let sum = sketch.op(Add, &[relu, x]);
     let (result, statistics) = canonical(&sketch.finish(&[sum]), Numerics::Exact);
     assert_eq!(op_names(&result), "cast neg relu add cast");
+    let halves = |sketch: &mut Sketch| {
+        let x = sketch.input(BF16, &[4, 6]);
+        let product = sketch.op(Mul, &[x, x]);
+        let low = sketch.op(Slice { axis: 1, start: 0, end: 3, step: 1 }, &[product]);
+        let high = sketch.op(Slice { axis: 1, start: 3, end: 6, step: 1 }, &[product]);
+        let negated = sketch.op(Neg, &[high]);
+        let rotated = sketch.op(Concat { axis: 1 }, &[negated, low]);
+        sketch.op(Exp, &[rotated])
+    };
+    let mut rotation = Sketch::new();
+    let output = halves(&mut rotation);
+    let (rotated, rotation_statistics) = canonical(&rotation.finish(&[output]), Numerics::Exact);
+    assert_eq!(op_names(&rotated), "cast mul cast cast slice neg slice concat exp cast");
+    assert!(rotation_statistics.get("cast-below-parts") > 0);
     assert!(statistics.get("compute-in-f32") > 0 && statistics.get("cast-cast") > 0);
     let mut sketch = Sketch::new();
     let x = sketch.input(BF16, &[4, 6]);
@@ -307,11 +321,13 @@ fn masks_of_positions_are_evaluated_at_compile_time() {
     let column = sketch.op(Reshape { shape: shape_of(&[8, 1]) }, &[positions]);
     let later = sketch.op(Lt, &[column, positions]);
     let (lowest, none) = (sketch.number(f64::NEG_INFINITY, F32), sketch.number(0.0, F32));
+    let later = sketch.op(Expand { shape: shape_of(&[2, 8, 8]) }, &[later]);
     let mask = sketch.op(Where, &[later, lowest, none]);
-    let mask = sketch.op(Expand { shape: shape_of(&[2, 8, 8]) }, &[mask]);
     let masked = sketch.op(Add, &[scores, mask]);
     let (result, statistics) = canonical(&sketch.finish(&[masked, positions]), Numerics::Exact);
     assert_eq!(op_names(&result), "constant add iota");
+    let rows = result.nodes().find(|(_, node)| node.op.name() == "constant").expect("there is a mask").1.results[0];
+    assert_eq!(result.ty(rows).shape.as_slice(), [1, 8, 8]);
     assert!(statistics.get("fold-constant") > 0);
 }
 

@@ -4,7 +4,7 @@
 //! instruction. Casts ride on the reads and writes of their neighbours and views are free, but
 //! neither is worth nothing: of two equal programs the one without them wins.
 
-use ir::ops::{Activation, OpClass};
+use ir::ops::OpClass;
 use ir::target::Target;
 use ir::{Op, TensorType};
 
@@ -94,17 +94,10 @@ fn contraction(target: &Target, op: &Op, operands: &[&TensorType], result: &Tens
     let partitions = u64::from(target.partitions);
     let tiles = (result.n_elements() as u64).div_ceil(partitions * partitions);
     let free = free_elements(target, result);
-    // A bias and an activation need an instruction each unless one of them is the read-out.
-    let n_reads = match op {
-        Op::FusedMatmul(matmul) => {
-            let has_both = operands.len() == 3 && matmul.activation != Activation::None;
-            1 + u64::from(has_both)
-        }
-        _ => 1,
-    };
+    // One instruction reads PSUM and applies bias and activation on the way.
     NodeCost {
-        n_instructions: n_reads + tiles * inner.div_ceil(partitions),
-        streamed_elements: n_reads * free,
+        n_instructions: 1 + tiles * inner.div_ceil(partitions),
+        streamed_elements: free,
         matmul_columns: tiles * inner.div_ceil(partitions) * partitions,
         hbm_bytes: 0,
     }

@@ -1,13 +1,12 @@
 //! Chooses one node per class so that the whole costs least, a shared value counted once.
 //!
 //! Bottom-up on tree cost, then on the cost of the reachable DAG, then moves of single classes and
-//! of all results of a tuple together, then branch and bound within a number of steps. What is
-//! reported is the cost, and a bound that no choice can beat.
+//! of all results of a tuple together, then exact search within a number of steps. What is reported
+//! is the cost, and a bound that no choice can beat.
+
+mod exact;
 
 use smallvec::SmallVec;
-
-/// Steps of the exact search before it gives up.
-const MAX_STEPS: u64 = 20_000;
 
 /// A node that a class may be computed by.
 #[derive(Clone, Debug)]
@@ -45,14 +44,12 @@ pub(super) fn extract(problem: &Problem) -> Option<Extraction> {
     let starts = [tree, dag].into_iter().filter_map(|choice| Some((cost_of(problem, &choice)?, choice)));
     let (cost, choice) = starts.min_by_key(|(cost, _)| *cost)?;
     let (cost, choice) = improve(problem, cost, choice);
-    let mut search = Search {
-        least: problem.classes.iter().map(|of| of.iter().map(|candidate| candidate.cost).min().unwrap_or(0)).collect(),
-        problem,
-        best: (cost, choice),
-        n_steps: 0,
+    let exact = exact::solve(problem, cost);
+    let (cost, choice) = match exact.choice.and_then(|choice| Some((cost_of(problem, &choice)?, choice))) {
+        Some((lower, better)) if lower < cost => (lower, better),
+        Some(_) | None => (cost, choice),
     };
-    let bound = search.run();
-    let (cost, choice) = search.best;
+    let bound = exact.bound;
     let needed = needed_of(problem, &choice);
     let choice = choice.into_iter().zip(needed).map(|(chosen, is_needed)| chosen.filter(|_| is_needed)).collect();
     Some(Extraction { choice, cost, bound: bound.min(cost) })
@@ -66,7 +63,7 @@ fn by_tree_cost(problem: &Problem) -> Choice {
     let mut choice: Choice = vec![None; problem.classes.len()];
     loop {
         let mut is_stable = true;
-        for (class, candidates) in problem.classes.iter().enumerate() {
+        for (class, candidates) in problem.classes.iter().enumerate().rev() {
             for (position, candidate) in candidates.iter().enumerate() {
                 let below: Option<u64> = candidate
                     .children
@@ -97,6 +94,18 @@ impl ClassSet {
         ClassSet { words: vec![0; n_classes.div_ceil(64)] }
     }
 
+    fn full(n_classes: usize) -> Self {
+        let mut set = ClassSet::new(n_classes);
+        (0..n_classes).for_each(|class| set.insert(class));
+        set
+    }
+
+    fn intersect(&mut self, other: &ClassSet) {
+        for (word, more) in self.words.iter_mut().zip(&other.words) {
+            *word &= more;
+        }
+    }
+
     fn insert(&mut self, class: usize) {
         self.words[class / 64] |= 1 << (class % 64);
     }
@@ -112,7 +121,10 @@ impl ClassSet {
     }
 
     fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.words.len() * 64).filter(|&class| self.contains(class))
+        self.words.iter().enumerate().flat_map(|(at, &word)| {
+            let bits = std::iter::successors(Some(word), |rest| Some(rest & rest.wrapping_sub(1)));
+            bits.take_while(|rest| *rest != 0).map(move |rest| at * 64 + rest.trailing_zeros() as usize)
+        })
     }
 }
 
@@ -123,7 +135,8 @@ fn by_dag_cost(problem: &Problem) -> Choice {
     let mut choice: Choice = vec![None; n_classes];
     for _ in 0..=n_classes {
         let mut is_stable = true;
-        for (class, candidates) in problem.classes.iter().enumerate() {
+        // Operands mostly have higher numbers, so that this order settles in few rounds.
+        for (class, candidates) in problem.classes.iter().enumerate().rev() {
             for (position, candidate) in candidates.iter().enumerate() {
                 let mut set = ClassSet::new(n_classes);
                 let is_ready = candidate.children.iter().all(|&child| match &reached[child] {
@@ -215,83 +228,6 @@ fn improve(problem: &Problem, mut cost: u64, mut choice: Choice) -> (u64, Choice
         }
         if cost == before {
             return (cost, choice);
-        }
-    }
-}
-
-/// Depth-first search over the open choices of needed classes.
-struct Search<'a> {
-    problem: &'a Problem,
-    /// Least cost of a candidate, by class.
-    least: Vec<u64>,
-    best: (u64, Choice),
-    n_steps: u64,
-}
-
-/// A partial choice: which classes are needed, and what the decided ones and the rest cost at least.
-#[derive(Clone)]
-struct Partial {
-    choice: Choice,
-    needed: Vec<bool>,
-    open: Vec<usize>,
-    bound: u64,
-}
-
-impl Search<'_> {
-    /// A bound on the cost: that of the best choice when the search ends, else that of the start.
-    fn run(&mut self) -> u64 {
-        let n_classes = self.problem.classes.len();
-        let mut start =
-            Partial { choice: vec![None; n_classes], needed: vec![false; n_classes], open: Vec::new(), bound: 0 };
-        for &root in &self.problem.roots {
-            self.need(&mut start, root);
-        }
-        self.settle(&mut start);
-        let bound = start.bound;
-        self.branch(start);
-        if self.n_steps < MAX_STEPS { self.best.0 } else { bound }
-    }
-
-    fn need(&self, partial: &mut Partial, class: usize) {
-        if !std::mem::replace(&mut partial.needed[class], true) {
-            partial.bound = partial.bound.saturating_add(self.least[class]);
-            partial.open.push(class);
-        }
-    }
-
-    fn decide(&self, partial: &mut Partial, class: usize, position: usize) {
-        let candidate = &self.problem.classes[class][position];
-        partial.choice[class] = Some(position);
-        partial.bound = partial.bound.saturating_add(candidate.cost - self.least[class]);
-        for &child in &candidate.children {
-            self.need(partial, child);
-        }
-    }
-
-    /// Decides the open classes that have one candidate.
-    fn settle(&self, partial: &mut Partial) {
-        while let Some(at) = partial.open.iter().position(|&class| self.problem.classes[class].len() == 1) {
-            let class = partial.open.swap_remove(at);
-            self.decide(partial, class, 0);
-        }
-    }
-
-    fn branch(&mut self, mut partial: Partial) {
-        self.settle(&mut partial);
-        if partial.bound >= self.best.0 || self.n_steps >= MAX_STEPS {
-            return;
-        }
-        self.n_steps += 1;
-        let Some(class) = partial.open.pop() else {
-            if let Some(cost) = cost_of(self.problem, &partial.choice).filter(|cost| *cost < self.best.0) {
-                self.best = (cost, partial.choice);
-            }
-            return;
-        };
-        for position in 0..self.problem.classes[class].len() {
-            let mut next = partial.clone();
-            self.decide(&mut next, class, position);
-            self.branch(next);
         }
     }
 }
