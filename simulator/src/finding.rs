@@ -23,6 +23,8 @@ pub enum FindingKind {
     Uninitialised,
     /// Bytes of an output that nothing writes.
     UnwrittenOutput,
+    /// A transfer that nothing waits for: the program may end before its data is in place.
+    UnfinishedTransfer,
     /// Streams that wait for ever.
     Deadlock,
     /// A semaphore that counts beyond its width.
@@ -42,6 +44,7 @@ impl FindingKind {
             FindingKind::SharedPort => "shared-port",
             FindingKind::Uninitialised => "uninitialised-read",
             FindingKind::UnwrittenOutput => "unwritten-output",
+            FindingKind::UnfinishedTransfer => "unfinished-transfer",
             FindingKind::Deadlock => "deadlock",
             FindingKind::SemaphoreOverflow => "semaphore-overflow",
             FindingKind::ActivationRange => "activation-range",

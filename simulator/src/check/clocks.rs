@@ -137,6 +137,18 @@ impl<'a> Clocks<'a> {
         self.position[earlier] < limit
     }
 
+    /// Transfers of whose completion no engine knows at the end of its stream.
+    pub fn unfinished_transfers(&self) -> Vec<usize> {
+        let mut known = TransferSet::default();
+        for engine in Engine::ALL {
+            if let Some(last) = self.machine.stream_range(engine).next_back() {
+                known.join(&self.before[last].transfers);
+            }
+        }
+        let transfers = self.transfer_number.iter().enumerate();
+        transfers.filter_map(|(flat, number)| number.filter(|&number| !known.contains(number)).map(|_| flat)).collect()
+    }
+
     /// Computes all clocks from the last round's; true where something changed.
     fn advance(&mut self, start_order: &[usize]) -> bool {
         let mut known: Vec<Clock> = vec![Clock::default(); N_ENGINES];

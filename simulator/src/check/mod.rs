@@ -36,6 +36,13 @@ fn check_order(machine: &Machine, schedule: &Schedule, findings: &mut Findings) 
     let clocks = Clocks::new(machine, schedule);
     memory::check_memory(machine, schedule, &clocks, findings);
     check_ports(machine, schedule, &clocks, findings);
+    for flat in clocks.unfinished_transfers() {
+        findings.push(Finding {
+            kind: FindingKind::UnfinishedTransfer,
+            message: "no engine waits for this transfer before the program ends".to_owned(),
+            sites: vec![machine.site(flat)],
+        });
+    }
 }
 
 /// Rules that span a stream: loaded tables, accumulation.

@@ -22,6 +22,8 @@
 //!    semaphore are told apart only by waiting for both.
 //! 6. What a stream has waited for stays known to all its later instructions, and passes on with
 //!    their updates.
+//! 7. The program ends when every stream has ended. A transfer that nobody has waited for by then
+//!    may still be under way.
 
 use std::fmt;
 
