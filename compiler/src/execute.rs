@@ -4,6 +4,8 @@
 //! tensor map declares. 64-bit integers that the device's 32-bit arithmetic cannot hold are refused
 //! here, before anything runs.
 
+use std::borrow::Cow;
+
 use ir::program::{Engine, InstructionKind};
 use ir::reference::Value;
 use ir::types::packed_strides;
@@ -91,7 +93,7 @@ impl Executable {
     /// Missing or ill-sized inputs, integers that do not fit, indices out of range; a program that
     /// cannot run is a fault of the compiler.
     pub fn run(&self, inputs: &[Option<Vec<u8>>]) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let mut buffers: Vec<Option<Vec<u8>>> = Vec::new();
+        let mut buffers: Vec<Option<Cow<'_, [u8]>>> = Vec::new();
         for (position, slot) in self.inputs.iter().enumerate() {
             let given = inputs.get(position).and_then(Option::as_ref);
             buffers.push(match (slot, given) {
@@ -100,12 +102,27 @@ impl Executable {
             });
         }
         let buffers: Vec<Option<&[u8]>> = buffers.iter().map(Option::as_deref).collect();
-        let outputs = self.machine.run(&buffers).map_err(run_error)?;
-        let packed = outputs.tensors.into_iter().zip(&self.outputs).map(|(tensor, slot)| match (tensor, slot) {
-            (Some(tensor), Some(slot)) => Some(slot.packed(&tensor.bytes)),
+        let outputs = self.run_buffers(&buffers)?;
+        let packed = outputs.into_iter().zip(&self.outputs).map(|(buffer, slot)| match (buffer, slot) {
+            (Some(buffer), Some(slot)) => Some(slot.packed(buffer)),
             (_, _) => None,
         });
         Ok(packed.collect())
+    }
+
+    /// Runs the program on buffers that have the strides of their slots, by position: nothing is
+    /// copied on the way in or out.
+    ///
+    /// # Errors
+    /// As [`Executable::run`].
+    pub fn run_buffers(&self, inputs: &[Option<&[u8]>]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        for (position, (slot, buffer)) in self.inputs.iter().zip(inputs).enumerate() {
+            if let (Some(slot), Some(buffer)) = (slot, buffer) {
+                slot.check_range(position, buffer)?;
+            }
+        }
+        let outputs = self.machine.run(inputs).map_err(run_error)?;
+        Ok(outputs.tensors.into_iter().map(|tensor| tensor.map(|tensor| tensor.bytes)).collect())
     }
 
     /// Runs the program on values, by position.
@@ -158,34 +175,44 @@ impl Executable {
 }
 
 impl Slot {
+    /// Steps of the buffer in elements.
+    pub fn strides(&self) -> &[usize] {
+        &self.strides
+    }
+
+    /// Bytes of the buffer.
+    pub fn size_bytes(&self) -> usize {
+        self.size_bytes
+    }
+
     /// The device buffer of packed elements.
-    fn buffer(&self, position: usize, packed: &[u8]) -> Result<Vec<u8>, Error> {
+    fn buffer<'a>(&self, position: usize, packed: &'a [u8]) -> Result<Cow<'a, [u8]>, Error> {
         let Slot { name, ty, .. } = self;
         if packed.len() != ty.size_bytes() {
             let message =
                 format!("input {position} (`{name}`): {ty} has {} bytes, not {}", ty.size_bytes(), packed.len());
             return Err(Error::Input(message));
         }
-        if ty.dtype == Dtype::I64 {
-            self.check_range(position, packed)?;
-        }
         if self.is_packed() {
-            return Ok(packed.to_vec());
+            return Ok(Cow::Borrowed(packed));
         }
         let size = ty.dtype.size_bytes();
         let mut buffer = vec![0; self.size_bytes];
         for (element, place) in packed.chunks_exact(size).zip(self.places()) {
             buffer[place * size..(place + 1) * size].copy_from_slice(element);
         }
-        Ok(buffer)
+        Ok(Cow::Owned(buffer))
     }
 
-    fn check_range(&self, position: usize, packed: &[u8]) -> Result<(), Error> {
-        let too_wide = packed.as_chunks::<8>().0.iter().find_map(|bytes| {
-            let number = i64::from_le_bytes(*bytes);
-            i32::try_from(number).is_err().then_some(number)
-        });
-        match too_wide {
+    /// Refuses 64-bit integers that 32 bits cannot hold; other types pass, and so do buffers of a
+    /// wrong size, which the simulator refuses.
+    fn check_range(&self, position: usize, buffer: &[u8]) -> Result<(), Error> {
+        if self.ty.dtype != Dtype::I64 || buffer.len() != self.size_bytes {
+            return Ok(());
+        }
+        let (words, _) = buffer.as_chunks::<8>();
+        let is_wide = |number: &i64| i32::try_from(*number).is_err();
+        match self.places().map(|place| i64::from_le_bytes(words[place])).find(is_wide) {
             None => Ok(()),
             Some(number) => {
                 let name = &self.name;
@@ -195,10 +222,10 @@ impl Slot {
     }
 
     /// Packed elements of the device buffer.
-    fn packed(&self, buffer: &[u8]) -> Vec<u8> {
+    fn packed(&self, buffer: Vec<u8>) -> Vec<u8> {
         let size = self.ty.dtype.size_bytes();
         if self.is_packed() {
-            return buffer[..self.ty.size_bytes()].to_vec();
+            return buffer;
         }
         self.places().flat_map(|place| &buffer[place * size..(place + 1) * size]).copied().collect()
     }
