@@ -121,7 +121,8 @@ impl Executable {
                 slot.check_range(position, buffer)?;
             }
         }
-        let outputs = self.machine.run(inputs).map_err(run_error)?;
+        // Inputs that the program does not read may follow those that it does.
+        let outputs = self.machine.run(&inputs[..inputs.len().min(self.inputs.len())]).map_err(run_error)?;
         Ok(outputs.tensors.into_iter().map(|tensor| tensor.map(|tensor| tensor.bytes)).collect())
     }
 
@@ -248,11 +249,15 @@ impl Slot {
 /// When strides lead out of the buffer.
 fn slot(tensor: TensorInfo, map: &TensorMap) -> Result<Slot, Error> {
     let ty = TensorType { dtype: tensor.dtype, shape: tensor.shape };
-    let declared = map.get(&tensor.name).and_then(|entry| entry.extra.get("strides"));
-    let declared = declared.and_then(|strides| serde_json::from_value::<Vec<usize>>(strides.clone()).ok());
+    let declared = map.get(&tensor.name).and_then(|entry| entry.strides.as_ref());
     let strides = match declared {
-        Some(strides) if strides.len() == ty.rank() => strides.into_iter().collect(),
-        Some(_) | None => packed_strides(&ty.shape),
+        None => packed_strides(&ty.shape),
+        Some(strides) => {
+            let strides: Option<SmallVec<[usize; 6]>> =
+                strides.iter().map(|&stride| usize::try_from(stride).ok()).collect();
+            let strides = strides.filter(|strides| strides.len() == ty.rank());
+            strides.ok_or_else(|| Error::Input(format!("tensor `{}`: {ty} with strides {declared:?}", tensor.name)))?
+        }
     };
     let size_bytes = usize::try_from(tensor.size_bytes).unwrap_or(usize::MAX);
     let reach = ty.shape.iter().zip(&strides).try_fold(1usize, |reach, (&dim, &stride)| {

@@ -109,6 +109,10 @@ impl<'g> Lowerer<'g> {
 
     fn declare_inputs(&mut self) {
         for (position, input) in self.graph.inputs.iter().enumerate() {
+            // What nothing reads, such as a frozen parameter, is no input of the program.
+            if self.uses[input.value.index()] == 0 {
+                continue;
+            }
             let ty = self.graph.ty(input.value);
             let strides = strides_or_packed(input.strides.as_deref(), &ty.shape);
             let size = buffer_bytes(&ty.shape, &strides, ty.dtype);
