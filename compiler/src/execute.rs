@@ -1,7 +1,7 @@
 //! A NEFF on the simulator, with tensors as the caller has them.
 //!
-//! Callers give and get packed row-major elements; device buffers have the strides that the NEFF's
-//! tensor map declares. 64-bit integers that the device's 32-bit arithmetic cannot hold are refused
+//! Callers give and get packed row-major elements or tensors in memory of their own; device buffers
+//! have the strides that the NEFF's tensor map declares. 64-bit integers that the device's 32-bit arithmetic cannot hold are refused
 //! here, before anything runs.
 
 use std::borrow::Cow;
@@ -11,10 +11,11 @@ use ir::reference::Value;
 use ir::types::packed_strides;
 use ir::{Dtype, TensorType};
 use neff::members::TensorMap;
-use simulator::{InstructionId, LoadError, Machine, RunError, TensorInfo, Timeline};
+use simulator::{InstructionId, LoadError, Machine, RunError, TensorBytes, TensorInfo, Timeline};
 use smallvec::SmallVec;
 
 use crate::error::Error;
+use crate::strided::{View, ViewMut, extent_bytes, is_same_layout};
 
 /// A loaded NEFF.
 pub struct Executable {
@@ -93,37 +94,42 @@ impl Executable {
     /// Missing or ill-sized inputs, integers that do not fit, indices out of range; a program that
     /// cannot run is a fault of the compiler.
     pub fn run(&self, inputs: &[Option<Vec<u8>>]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let strides: Vec<_> =
+            self.inputs.iter().map(|slot| slot.as_ref().map(|slot| packed_strides(&slot.ty.shape))).collect();
+        let view = |position: usize| {
+            let slot = self.inputs[position].as_ref()?;
+            let bytes = inputs.get(position)?.as_deref()?;
+            Some(View { ty: &slot.ty, strides: strides[position].as_deref()?, bytes })
+        };
+        let views: Vec<Option<View<'_>>> = (0..self.inputs.len()).map(view).collect();
+        let results = self.run_views(&views)?;
+        let packed = self.outputs.iter().enumerate().map(|(position, slot)| {
+            let Some(slot) = slot else { return Ok(None) };
+            let mut bytes = vec![0; slot.ty.size_bytes()];
+            let strides = packed_strides(&slot.ty.shape);
+            results.write(position, &mut ViewMut { ty: &slot.ty, strides: &strides, bytes: &mut bytes })?;
+            Ok(Some(bytes))
+        });
+        packed.collect()
+    }
+
+    /// Runs the program on tensors as the caller has them, by position; inputs that it does not read
+    /// may be missing. A tensor that lies as the device wants it is read where it is.
+    ///
+    /// # Errors
+    /// As [`Executable::run`], and for inputs of another type.
+    pub fn run_views(&self, inputs: &[Option<View<'_>>]) -> Result<Results<'_>, Error> {
         let mut buffers: Vec<Option<Cow<'_, [u8]>>> = Vec::new();
         for (position, slot) in self.inputs.iter().enumerate() {
             let given = inputs.get(position).and_then(Option::as_ref);
             buffers.push(match (slot, given) {
-                (Some(slot), Some(packed)) => Some(slot.buffer(position, packed)?),
+                (Some(slot), Some(view)) => Some(slot.buffer(position, *view)?),
                 (Some(_), None) | (None, _) => None,
             });
         }
         let buffers: Vec<Option<&[u8]>> = buffers.iter().map(Option::as_deref).collect();
-        let outputs = self.run_buffers(&buffers)?;
-        let packed = outputs.into_iter().zip(&self.outputs).map(|(buffer, slot)| match (buffer, slot) {
-            (Some(buffer), Some(slot)) => Some(slot.packed(buffer)),
-            (_, _) => None,
-        });
-        Ok(packed.collect())
-    }
-
-    /// Runs the program on buffers that have the strides of their slots, by position: nothing is
-    /// copied on the way in or out.
-    ///
-    /// # Errors
-    /// As [`Executable::run`].
-    pub fn run_buffers(&self, inputs: &[Option<&[u8]>]) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        for (position, (slot, buffer)) in self.inputs.iter().zip(inputs).enumerate() {
-            if let (Some(slot), Some(buffer)) = (slot, buffer) {
-                slot.check_range(position, buffer)?;
-            }
-        }
-        // Inputs that the program does not read may follow those that it does.
-        let outputs = self.machine.run(&inputs[..inputs.len().min(self.inputs.len())]).map_err(run_error)?;
-        Ok(outputs.tensors.into_iter().map(|tensor| tensor.map(|tensor| tensor.bytes)).collect())
+        let outputs = self.machine.run(&buffers).map_err(run_error)?;
+        Ok(Results { slots: &self.outputs, tensors: outputs.tensors })
     }
 
     /// Runs the program on values, by position.
@@ -175,45 +181,60 @@ impl Executable {
     }
 }
 
+/// What a run gave, in device layout.
+pub struct Results<'a> {
+    slots: &'a [Option<Slot>],
+    tensors: Vec<Option<TensorBytes>>,
+}
+
+impl Results<'_> {
+    /// Copies one output into the caller's tensor.
+    ///
+    /// # Errors
+    /// When there is no such output, or it is of another type.
+    pub fn write(&self, position: usize, target: &mut ViewMut<'_>) -> Result<(), Error> {
+        let slot = self.slots.get(position).and_then(Option::as_ref);
+        let tensor = self.tensors.get(position).and_then(Option::as_ref);
+        let (Some(slot), Some(tensor)) = (slot, tensor) else {
+            return Err(Error::Input(format!("the program has no output {position}")));
+        };
+        if slot.ty != *target.ty {
+            return Err(Error::Input(format!("output {position} is {}, not {}", slot.ty, target.ty)));
+        }
+        let view = View { ty: &slot.ty, strides: &slot.strides, bytes: &tensor.bytes };
+        view.copy_to(target);
+        Ok(())
+    }
+}
+
 impl Slot {
-    /// Steps of the buffer in elements.
-    pub fn strides(&self) -> &[usize] {
-        &self.strides
-    }
-
-    /// Bytes of the buffer.
-    pub fn size_bytes(&self) -> usize {
-        self.size_bytes
-    }
-
-    /// The device buffer of packed elements.
-    fn buffer<'a>(&self, position: usize, packed: &'a [u8]) -> Result<Cow<'a, [u8]>, Error> {
+    /// The device buffer of a tensor.
+    fn buffer<'a>(&self, position: usize, view: View<'a>) -> Result<Cow<'a, [u8]>, Error> {
         let Slot { name, ty, .. } = self;
-        if packed.len() != ty.size_bytes() {
-            let message =
-                format!("input {position} (`{name}`): {ty} has {} bytes, not {}", ty.size_bytes(), packed.len());
+        if ty != view.ty {
+            return Err(Error::Input(format!("input {position} (`{name}`) is {}, not {ty}", view.ty)));
+        }
+        if Some(view.bytes.len()) != extent_bytes(ty, view.strides) {
+            let message = format!("input {position} (`{name}`): {ty} does not fill {} bytes", view.bytes.len());
             return Err(Error::Input(message));
         }
-        if self.is_packed() {
-            return Ok(Cow::Borrowed(packed));
+        if ty.dtype == Dtype::I64 {
+            self.check_range(position, view)?;
         }
-        let size = ty.dtype.size_bytes();
+        if view.bytes.len() == self.size_bytes && is_same_layout(&ty.shape, view.strides, &self.strides) {
+            return Ok(Cow::Borrowed(view.bytes));
+        }
         let mut buffer = vec![0; self.size_bytes];
-        for (element, place) in packed.chunks_exact(size).zip(self.places()) {
-            buffer[place * size..(place + 1) * size].copy_from_slice(element);
-        }
+        view.copy_to(&mut ViewMut { ty, strides: &self.strides, bytes: &mut buffer });
         Ok(Cow::Owned(buffer))
     }
 
-    /// Refuses 64-bit integers that 32 bits cannot hold; other types pass, and so do buffers of a
-    /// wrong size, which the simulator refuses.
-    fn check_range(&self, position: usize, buffer: &[u8]) -> Result<(), Error> {
-        if self.ty.dtype != Dtype::I64 || buffer.len() != self.size_bytes {
-            return Ok(());
-        }
-        let (words, _) = buffer.as_chunks::<8>();
-        let is_wide = |number: &i64| i32::try_from(*number).is_err();
-        match self.places().map(|place| i64::from_le_bytes(words[place])).find(is_wide) {
+    fn check_range(&self, position: usize, view: View<'_>) -> Result<(), Error> {
+        let too_wide = view.elements().find_map(|bytes| {
+            let number = i64::from_le_bytes(bytes.try_into().expect("an i64 has eight bytes"));
+            i32::try_from(number).is_err().then_some(number)
+        });
+        match too_wide {
             None => Ok(()),
             Some(number) => {
                 let name = &self.name;
@@ -221,50 +242,23 @@ impl Slot {
             }
         }
     }
-
-    /// Packed elements of the device buffer.
-    fn packed(&self, buffer: Vec<u8>) -> Vec<u8> {
-        let size = self.ty.dtype.size_bytes();
-        if self.is_packed() {
-            return buffer;
-        }
-        self.places().flat_map(|place| &buffer[place * size..(place + 1) * size]).copied().collect()
-    }
-
-    fn is_packed(&self) -> bool {
-        self.strides == packed_strides(&self.ty.shape)
-    }
-
-    /// Position in the buffer of each element, in row-major order.
-    fn places(&self) -> impl Iterator<Item = usize> {
-        let packed = packed_strides(&self.ty.shape);
-        (0..self.ty.n_elements()).map(move |flat| {
-            let axes = self.ty.shape.iter().zip(&packed).zip(&self.strides);
-            axes.map(|((&dim, &step), &stride)| flat / step.max(1) % dim * stride).sum()
-        })
-    }
 }
 
 /// # Errors
 /// When strides lead out of the buffer.
 fn slot(tensor: TensorInfo, map: &TensorMap) -> Result<Slot, Error> {
     let ty = TensorType { dtype: tensor.dtype, shape: tensor.shape };
-    let declared = map.get(&tensor.name).and_then(|entry| entry.strides.as_ref());
+    let declared = map.get(&tensor.name).and_then(|entry| entry.strides.as_deref());
     let strides = match declared {
-        None => packed_strides(&ty.shape),
-        Some(strides) => {
-            let strides: Option<SmallVec<[usize; 6]>> =
-                strides.iter().map(|&stride| usize::try_from(stride).ok()).collect();
-            let strides = strides.filter(|strides| strides.len() == ty.rank());
-            strides.ok_or_else(|| Error::Input(format!("tensor `{}`: {ty} with strides {declared:?}", tensor.name)))?
-        }
+        Some(strides) => strides.iter().map(|&stride| usize::try_from(stride)).collect::<Result<_, _>>().ok(),
+        None => Some(packed_strides(&ty.shape)),
+    };
+    let Some(strides) = strides.filter(|strides| strides.len() == ty.rank()) else {
+        let message = format!("tensor `{}`: {ty} cannot have strides {declared:?}", tensor.name);
+        return Err(Error::Input(message));
     };
     let size_bytes = usize::try_from(tensor.size_bytes).unwrap_or(usize::MAX);
-    let reach = ty.shape.iter().zip(&strides).try_fold(1usize, |reach, (&dim, &stride)| {
-        dim.saturating_sub(1).checked_mul(stride).and_then(|way| way.checked_add(reach))
-    });
-    let needed = reach.and_then(|reach| reach.checked_mul(ty.dtype.size_bytes()));
-    if ty.n_elements() > 0 && needed.is_none_or(|needed| needed > size_bytes) {
+    if extent_bytes(&ty, &strides).is_none_or(|needed| needed > size_bytes) {
         let message = format!("tensor `{}`: {ty} with strides {strides:?} leaves its buffer", tensor.name);
         return Err(Error::Input(message));
     }

@@ -2,7 +2,7 @@
 //!
 //! * [`import`]: saved graphs to the IR.
 //! * [`pipeline`]: a graph to a NEFF, pass by pass.
-//! * [`execute`]: a NEFF on the simulator.
+//! * [`execute`]: a NEFF on the simulator; [`strided`]: tensors in the caller's memory.
 //! * [`samples`], [`verdict`]: values to run on, and judging what comes out.
 //! * [`report`], [`metrics`]: what is told about a result.
 //! * [`eager`], [`three_way`]: the same graph dispatched node by node.
@@ -18,6 +18,7 @@ pub mod npz;
 pub mod pipeline;
 pub mod report;
 pub mod samples;
+pub mod strided;
 pub mod three_way;
 pub mod verdict;
 
