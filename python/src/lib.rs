@@ -1,1 +1,112 @@
 //! The torch.compile backend: a thin PyO3 module over the compiler crate.
+//!
+//! Graphs come in as bytes, tensors as addresses; what goes back is a handle that runs the binary.
+//! Everything that knows about PyTorch is Python.
+
+mod buffer;
+mod errors;
+
+use compiler::Error;
+use compiler::execute::Executable;
+use compiler::import;
+use compiler::pipeline::{self, Options, Unwatched};
+use compiler::report::Report;
+use ir::types::TypeError;
+use pyo3::prelude::{Bound, PyModule, PyModuleMethods, PyResult, Python, pyclass, pyfunction, pymethods, pymodule};
+use pyo3::types::PyBytes;
+use pyo3::wrap_pyfunction;
+
+use buffer::{Buffer, Description};
+use errors::{InputError, exception};
+
+/// A compiled graph, loaded and ready to run.
+#[pyclass(frozen, module = "neffuse")]
+struct Compiled {
+    neff: Vec<u8>,
+    report: String,
+    executable: Executable,
+}
+
+#[pymethods]
+impl Compiled {
+    /// The binary.
+    #[getter]
+    fn neff<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.neff)
+    }
+
+    /// The compilation's report: a JSON object with the keys of `neffuse compile --report json`.
+    #[getter]
+    fn report(&self) -> &str {
+        &self.report
+    }
+
+    /// Runs the binary on the simulator.
+    ///
+    /// Tensors are given as (address, element type, shape, strides in elements), in the order of the
+    /// graph's inputs and outputs. They must stay alive and unchanged until the call returns; an
+    /// output may share memory with an input.
+    fn run(&self, py: Python<'_>, inputs: Vec<Description>, outputs: Vec<Description>) -> PyResult<()> {
+        let inputs = inputs.into_iter().map(Buffer::new).collect::<PyResult<Vec<_>>>()?;
+        let mut outputs = outputs.into_iter().map(Buffer::new).collect::<PyResult<Vec<_>>>()?;
+        py.detach(|| run(&self.executable, &inputs, &mut outputs)).map_err(|error| exception(py, &error))
+    }
+}
+
+/// Compiles an fxg-json/1 document.
+///
+/// Raises InputError, UnsupportedError (all nodes at once) or InternalError.
+#[pyfunction]
+#[pyo3(signature = (document, *, target = "trn2", numerics = "contract"))]
+fn compile(py: Python<'_>, document: &[u8], target: &str, numerics: &str) -> PyResult<Compiled> {
+    let options = options(target, numerics)?;
+    py.detach(|| compile_document(document, &options)).map_err(|error| exception(py, &error))
+}
+
+/// Targets of all ATen overloads that can be imported, for example `aten.add.Tensor`.
+#[pyfunction]
+fn supported_overloads() -> Vec<&'static str> {
+    compiler::import::supported_overloads().collect()
+}
+
+#[pymodule]
+fn _neffuse(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    errors::register(module)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<Compiled>()?;
+    module.add_function(wrap_pyfunction!(compile, module)?)?;
+    module.add_function(wrap_pyfunction!(supported_overloads, module)?)
+}
+
+fn options(target: &str, numerics: &str) -> PyResult<Options> {
+    let refused = |error: TypeError| InputError::new_err(error.message);
+    let (target, numerics) = (target.parse().map_err(refused)?, numerics.parse().map_err(refused)?);
+    Ok(Options { target, numerics, ..Options::default() })
+}
+
+fn compile_document(document: &[u8], options: &Options) -> Result<Compiled, Error> {
+    let graph = pipeline::guarded(|| import::parse_json(document).map_err(|error| Error::import("the graph", error)))?;
+    let compiled = pipeline::compile(&graph, options, &mut Unwatched)?;
+    let mut report = Report::new(graph.name.clone());
+    report.note_options(options);
+    report.note_compiled(&compiled);
+    report.ok = true;
+    let neff = compiled.neff.ok_or_else(|| Error::Internal("a whole compilation gives a NEFF".to_owned()))?;
+    let executable = Executable::load(&neff)?;
+    Ok(Compiled { report: report.to_json(), neff, executable })
+}
+
+fn run(executable: &Executable, inputs: &[Buffer], outputs: &mut [Buffer]) -> Result<(), Error> {
+    pipeline::guarded(|| {
+        // SAFETY: Python's caller keeps all tensors alive and unchanged until the call returns.
+        let views: Vec<_> = inputs.iter().map(|input| Some(unsafe { input.view() })).collect();
+        let results = executable.run_views(&views)?;
+        // From here on no input is read: an output may lie in the memory of one.
+        drop(views);
+        for (position, output) in outputs.iter_mut().enumerate() {
+            // SAFETY: as above, and outputs are written one after the other.
+            results.write(position, &mut unsafe { output.view_mut() })?;
+        }
+        Ok(())
+    })
+}
