@@ -1,0 +1,68 @@
+# Everything a developer runs. Needs Rust, Python 3.11 or newer and make; the rest is installed
+# into .venv.
+#
+#   make dev    .venv with PyTorch and the wheel, and target/release/neffuse
+#   make demo   RMSNorm through torch.compile, its binary on the simulator, and its times
+#   make test   all tests
+#   make lint   formatting, clippy, documentation
+#   make bench  compile times
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+PYTHON ?= python3
+BIN := .venv/bin
+
+RUST_SOURCES := $(shell find ir passes codegen neff simulator compiler python/src -name '*.rs') \
+	Cargo.toml Cargo.lock $(wildcard */Cargo.toml)
+WHEEL_SOURCES := $(RUST_SOURCES) pyproject.toml $(wildcard python/neffuse/*.py)
+
+.PHONY: dev demo test test-rust test-python snapshots lint bench
+
+dev: target/release/neffuse .venv/.wheel
+
+target/release/neffuse: $(RUST_SOURCES)
+	cargo build --release --locked --package compiler --bin neffuse
+	touch $@
+
+.venv/.created:
+	@$(PYTHON) -c 'import sys; sys.exit("neffuse needs Python 3.11 or newer: make PYTHON=...") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv .venv
+	touch $@
+
+# The wheel's own requirements bring PyTorch; on the first run that is a download of some minutes.
+.venv/.wheel: .venv/.created $(WHEEL_SOURCES)
+	rm -rf target/wheels
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir target/wheels .
+	$(BIN)/pip install --quiet --force-reinstall --no-deps target/wheels/neffuse-*.whl
+	$(BIN)/pip install --quiet "$$(echo target/wheels/neffuse-*.whl)[test]"
+	touch $@
+
+demo: dev
+	$(BIN)/python examples/rms_norm.py
+
+test: test-rust test-python snapshots
+
+# Every snapshot that a test touches is noted, so that `snapshots` can tell which none touches.
+test-rust: export INSTA_SNAPSHOT_REFERENCES_FILE = $(CURDIR)/target/snapshot-references
+test-rust: export INSTA_UPDATE = no
+test-rust: dev
+	rm -f $$INSTA_SNAPSHOT_REFERENCES_FILE
+	if cargo nextest --version > /dev/null 2>&1; then cargo nextest run --locked; else cargo test --locked; fi
+
+test-python: dev
+	$(BIN)/python -m pytest
+
+snapshots: test-rust
+	@touch target/snapshot-references
+	@orphans=$$(find . -name '*.snap' -not -path './target/*' -not -path './.venv/*' -exec realpath {} + \
+		| sort | comm -23 - <(xargs -r -d '\n' realpath < target/snapshot-references | sort -u)); \
+	if [ -n "$$orphans" ]; then echo "no test uses these snapshots:"; echo "$$orphans"; exit 1; fi
+	@echo "every snapshot is used"
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+
+bench:
+	cargo bench --locked --bench compile
