@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ir::graph::NodeId;
 use ir::ops::{Add, Div, Exp, Log, Mul, OpClass, ReduceMax, ReduceMean, ReduceSum, Rsqrt, Sub};
-use ir::program::{AluOp, Engine, HbmKind, InstructionKind, Space, TileId};
+use ir::program::{AluOp, HbmKind, Space, TileId, TileView};
 use ir::types::{Axes, TypeError};
 use ir::{Dtype, Graph, Node, Op, ValueId};
 
@@ -275,17 +275,18 @@ impl Lowerer<'_> {
         if due.is_empty() {
             return;
         }
+        let mut rests = BTreeMap::new();
         for start in (0..group.row_length).step_by(CHUNK_ELEMENTS) {
             let chunk =
                 Chunk { start, length: CHUNK_ELEMENTS.min(group.row_length - start), row_length: group.row_length };
             for &id in &due {
                 self.long_operands(group, block, chunk, id);
-                self.accumulate(block, chunk, id);
+                self.accumulate(block, chunk, id, &mut rests);
             }
             self.forget_chunk(group);
         }
         for &id in &due {
-            self.finish_mean(block, id, group.row_length);
+            self.finish_sum(block, id, group.row_length, rests.remove(&id));
         }
     }
 
@@ -325,8 +326,9 @@ impl Lowerer<'_> {
         frame
     }
 
-    /// Reduces a chunk and combines it with what the earlier chunks gave.
-    fn accumulate(&mut self, block: usize, chunk: Chunk, id: NodeId) {
+    /// Reduces a chunk and combines it with what the earlier chunks gave. Sums of f32 keep the rests
+    /// of their elements apart, as sums of short rows do.
+    fn accumulate(&mut self, block: usize, chunk: Chunk, id: NodeId, rests: &mut BTreeMap<NodeId, TileView>) {
         let node = self.graph.node(id);
         let result = node.results[0];
         let frame = self.chunk_frame(id, block, chunk);
@@ -337,29 +339,47 @@ impl Lowerer<'_> {
             _ => AluOp::Min,
         };
         let data = self.full_operand(node.operands[0], &frame);
-        let data = self.split_rows(data, chunk.length);
         let total = self.column_tile(result, block, frame.n_partitions());
-        if chunk.start == 0 {
-            self.emit_reduce(total, data, op, false);
+        if op != AluOp::Add || data.dtype != Dtype::F32 {
+            self.fold(&total, data, op, chunk);
             return;
         }
-        let tile = self.new_tile("partial", Space::Sbuf, total.dtype, total.n_partitions, 1);
-        let partial = self.whole(tile);
-        self.emit_reduce(partial.clone(), data, op, false);
-        self.emit(Engine::Dve, InstructionKind::TensorTensor { dst: total.clone(), lhs: total, rhs: partial, op });
+        let (high, low) = self.split(&data);
+        self.fold(&total, high, op, chunk);
+        let rest = match rests.get(&id) {
+            Some(rest) => rest.clone(),
+            None => self.column_like(&total),
+        };
+        self.fold(&rest, low, op, chunk);
+        rests.insert(id, rest);
     }
 
-    fn finish_mean(&mut self, block: usize, id: NodeId, row_length: usize) {
-        let node = self.graph.node(id);
-        if !matches!(node.op, Op::ReduceMean(_)) {
+    /// total = total op (reduction of data); the first chunk writes it.
+    fn fold(&mut self, total: &TileView, data: TileView, op: AluOp, chunk: Chunk) {
+        let data = self.split_rows(data, chunk.length);
+        if chunk.start == 0 {
+            self.emit_reduce(total.clone(), data, op, false);
             return;
         }
+        let partial = self.column_like(total);
+        self.emit_reduce(partial.clone(), data, op, false);
+        self.pair(total, total, &partial, op);
+    }
+
+    /// Adds the rests of a sum and divides a mean.
+    fn finish_sum(&mut self, block: usize, id: NodeId, row_length: usize, rest: Option<TileView>) {
+        let node = self.graph.node(id);
         let n_partitions = self.frame(id, 1).grid.rows(block).len() as u8;
         let total = self.column_tile(node.results[0], block, n_partitions);
-        self.mean_of_sum(total.clone(), total, row_length);
+        if let Some(rest) = rest {
+            self.add_rests(&total, &rest);
+        }
+        if matches!(node.op, Op::ReduceMean(_)) {
+            self.mean_of_sum(total.clone(), total, row_length);
+        }
     }
 
-    fn column_tile(&mut self, result: ValueId, block: usize, n_partitions: u8) -> ir::program::TileView {
+    fn column_tile(&mut self, result: ValueId, block: usize, n_partitions: u8) -> TileView {
         let Some(Storage::Tiles(set)) = &self.storage[result.index()] else {
             unreachable!("columns are declared as tiles")
         };

@@ -55,18 +55,23 @@ impl Lowerer<'_> {
             let part = self.split_rows(part, n_reduced);
             self.emit_reduce(result.clone(), part, AluOp::Add, false);
         }
-        let corrected = self.column_like(&dst);
-        self.pair(&corrected, &total, &rests, AluOp::Add);
-        let tile = self.new_tile("scratch", Space::Sbuf, Dtype::Bool, dst.n_partitions, dst.n_elements());
-        let predicate = self.whole(tile);
-        self.pair(&predicate, &rests, &rests, AluOp::Equal);
-        let kind = InstructionKind::TensorCopyPredicated { dst: total.clone(), src: corrected, predicate };
-        self.emit(Engine::Dve, kind);
+        self.add_rests(&total, &rests);
         self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src: total });
     }
 
+    /// total = total + rests, where the rests are numbers.
+    pub(super) fn add_rests(&mut self, total: &TileView, rests: &TileView) {
+        let corrected = self.column_like(total);
+        self.pair(&corrected, total, rests, AluOp::Add);
+        let tile = self.new_tile("scratch", Space::Sbuf, Dtype::Bool, total.n_partitions, total.n_elements());
+        let predicate = self.whole(tile);
+        self.pair(&predicate, rests, rests, AluOp::Equal);
+        let kind = InstructionKind::TensorCopyPredicated { dst: total.clone(), src: corrected, predicate };
+        self.emit(Engine::Dve, kind);
+    }
+
     /// A new f32 tile with as many elements as a view.
-    fn column_like(&mut self, like: &TileView) -> TileView {
+    pub(super) fn column_like(&mut self, like: &TileView) -> TileView {
         let tile = self.new_tile("scratch", Space::Sbuf, Dtype::F32, like.n_partitions, like.n_elements());
         self.whole(tile)
     }

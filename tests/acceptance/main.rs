@@ -1,0 +1,9 @@
+//! What the whole compiler promises, tested from graph files to simulated NEFFs.
+
+mod determinism;
+mod independence;
+mod mutations;
+mod rms_norm;
+mod snapshots;
+mod support;
+mod values;
