@@ -28,9 +28,19 @@ pub struct Dispatch {
     pub body_us: f64,
 }
 
+/// A node that cannot be compiled by itself, for example integer arithmetic that a whole graph
+/// folds away: an eager framework runs it on the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HostNode {
+    pub node: String,
+    pub target: String,
+    pub reason: String,
+}
+
 /// All dispatches, in order.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EagerProfile {
+    /// Of NEFFs; host nodes are none.
     pub n_dispatches: usize,
     /// NEFFs that differ.
     pub n_kernels: usize,
@@ -39,6 +49,7 @@ pub struct EagerProfile {
     /// What the runtime adds, for all dispatches.
     pub host_us: f64,
     pub dispatches: Vec<Dispatch>,
+    pub host_nodes: Vec<HostNode>,
 }
 
 impl EagerProfile {
@@ -51,38 +62,49 @@ impl EagerProfile {
 /// Compiles and simulates every dispatch of a graph.
 ///
 /// # Errors
-/// As [`compile`], with the node at fault.
+/// As [`compile`], but for nodes that cannot be compiled, which are listed.
 pub fn profile_eager(graph: &Graph, options: &Options) -> Result<EagerProfile, Error> {
     // Eager kernels compute what their op says, no less.
     let options = Options { target: options.target, numerics: Numerics::Exact, ..Options::default() };
-    let mut bodies: BTreeMap<String, f64> = BTreeMap::new();
-    let mut dispatches = Vec::new();
-    for kernel in kernels(graph) {
-        let key = kernel.graph.to_string();
-        let body_us = match bodies.get(&key) {
-            Some(&body_us) => body_us,
+    let mut bodies: BTreeMap<String, Result<f64, String>> = BTreeMap::new();
+    let (mut dispatches, mut host_nodes) = (Vec::new(), Vec::new());
+    for Kernel { node, target, graph } in kernels(graph) {
+        let key = graph.to_string();
+        let body = match bodies.get(&key) {
+            Some(body) => body.clone(),
             None => {
-                let body_us = body_us(&kernel.graph, &options)?;
-                bodies.insert(key, body_us);
-                body_us
+                let body = body_us(&graph, &options)?;
+                bodies.insert(key, body.clone());
+                body
             }
         };
-        dispatches.push(Dispatch { node: kernel.node, target: kernel.target, body_us });
+        match body {
+            Ok(body_us) => dispatches.push(Dispatch { node, target, body_us }),
+            Err(reason) => host_nodes.push(HostNode { node, target, reason }),
+        }
     }
     let n_dispatches = dispatches.len();
     Ok(EagerProfile {
         n_dispatches,
-        n_kernels: bodies.len(),
+        n_kernels: bodies.values().filter(|body| body.is_ok()).count(),
         predicted_us: dispatches.iter().map(|dispatch| dispatch.body_us).sum(),
         host_us: microseconds(RUNTIME.dispatch().dispatch_ps) * n_dispatches as f64,
         dispatches,
+        host_nodes,
     })
 }
 
-fn body_us(graph: &Graph, options: &Options) -> Result<f64, Error> {
-    let compiled = compile(graph, options, &mut Unwatched)?;
+/// Predicted body of a kernel, or why it cannot be compiled by itself.
+fn body_us(graph: &Graph, options: &Options) -> Result<Result<f64, String>, Error> {
+    let compiled = match compile(graph, options, &mut Unwatched) {
+        Ok(compiled) => compiled,
+        Err(Error::Unsupported { nodes, .. }) => {
+            return Ok(Err(nodes.first().map(|node| node.reason.clone()).unwrap_or_default()));
+        }
+        Err(error) => return Err(error),
+    };
     let neff = compiled.neff.ok_or_else(|| Error::Internal("a whole compilation gives a NEFF".to_owned()))?;
-    Ok(microseconds(Executable::load(&neff)?.timeline()?.body_ps))
+    Ok(Ok(microseconds(Executable::load(&neff)?.timeline()?.body_ps)))
 }
 
 /// One FX node as a graph of its own.

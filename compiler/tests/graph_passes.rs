@@ -29,7 +29,7 @@ const SAMPLES: [&str; 14] = [
 ];
 
 fn path_of(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../../shared/graphs/{name}.inf.json"))
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/graphs/{name}.inf.json"))
 }
 
 fn imported(name: &str) -> Graph {

@@ -152,6 +152,9 @@ fn eager_text(report: &Report, eager: &EagerProfile) -> String {
     for dispatch in &eager.dispatches {
         text += &format!("{:>12.3}  {:<28}{}\n", dispatch.body_us, dispatch.target, dispatch.node);
     }
+    for node in &eager.host_nodes {
+        text += &format!("{:>12}  {:<28}{}: {}\n", "host", node.target, node.node, node.reason);
+    }
     let one_dispatch_us = microseconds(RUNTIME.dispatch().dispatch_ps);
     let compiled_us = one_dispatch_us + report.predicted_us.unwrap_or_default();
     let wall_us = eager.wall_us();
