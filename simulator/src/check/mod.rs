@@ -6,6 +6,8 @@ mod memory;
 mod shadow;
 
 #[cfg(test)]
+mod interleavings;
+#[cfg(test)]
 mod tests;
 
 use ir::program::rules::{self, Port};
