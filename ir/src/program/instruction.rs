@@ -151,7 +151,7 @@ pub enum InstructionKind {
     TensorTensor { dst: TileView, lhs: TileView, rhs: TileView, op: AluOp },
     /// DVE: dst = op over the last `n_reduced_dims` free dimensions of data; `negate` multiplies by -1.
     TensorReduce { dst: TileView, data: TileView, op: AluOp, n_reduced_dims: u8, negate: bool },
-    /// DVE: r[i] = (data0[i] op0 r[i-1]) op1 data1[i], r[-1] = initial.
+    /// DVE: `r[i] = (data0[i] op0 r[i-1]) op1 data1[i]`, `r[-1] = initial`.
     TensorTensorScan { dst: TileView, data0: TileView, data1: TileView, initial: ScalarOperand, op0: AluOp, op1: AluOp },
     /// DVE, Pool, or ACT on trn2 and later: dst = data; bit-exact where the types are equal.
     TensorCopy { dst: TileView, src: TileView },
