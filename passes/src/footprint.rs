@@ -7,6 +7,9 @@ use ir::Program;
 use ir::program::{DmaAccess, DmaPlace, HbmId, Instruction, InstructionKind, Space, TileId, TileView};
 use smallvec::SmallVec;
 
+/// Runs that are looked at one by one.
+const MAX_RUNS: i64 = 1024;
+
 /// A memory whose bytes are numbered from 0.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Memory {
@@ -93,6 +96,24 @@ impl BytePattern {
 
     pub(crate) fn is_dense(&self) -> bool {
         self.dims.is_empty()
+    }
+
+    /// Numbers of the blocks of `length` bytes that hold some byte of the pattern, ascending; of
+    /// patterns with many runs, all from the first to the last.
+    pub(crate) fn blocks(&self, length: i64) -> Vec<i64> {
+        let n_runs = self.dims.iter().fold(1i64, |n_runs, (_, count)| n_runs.saturating_mul(*count));
+        let span = |low: i64, high: i64| low.div_euclid(length)..=(high - 1).div_euclid(length);
+        if n_runs > MAX_RUNS {
+            return span(self.low, self.high()).collect();
+        }
+        let mut starts = vec![self.low];
+        for &(step, count) in &self.dims {
+            starts = starts.iter().flat_map(|start| (0..count).map(move |at| start + at * step)).collect();
+        }
+        let mut blocks: Vec<i64> = starts.into_iter().flat_map(|start| span(start, start + self.run)).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
     }
 
     /// False only if no byte is in both.

@@ -76,8 +76,7 @@ impl History {
         let instruction = &program.instructions[position as usize];
         for (kind, footprint) in footprints(program, instruction, self.addressing) {
             let Some(&bucket_bytes) = self.written.get(&footprint.memory) else { continue };
-            let (low, high) = (footprint.bytes.low, footprint.bytes.high());
-            for bucket_idx in low.div_euclid(bucket_bytes)..=(high - 1).div_euclid(bucket_bytes) {
+            for bucket_idx in footprint.bytes.blocks(bucket_bytes) {
                 let bounds = (bucket_idx * bucket_bytes, (bucket_idx + 1).saturating_mul(bucket_bytes));
                 let access = Access { position, in_order_on, footprint: footprint.clone() };
                 let bucket = self.buckets.entry((footprint.memory, bucket_idx)).or_default();

@@ -85,6 +85,26 @@ impl Builder {
         self.push(Engine::Sp, InstructionKind::Dma { dst, src, queue: DmaQueue::Hardware, gather: None });
     }
 
+    /// Columns of a tensor to the start of a tile.
+    pub(crate) fn load_from(&mut self, tile: TileId, tensor: HbmId, first: u32, n_columns: u32) {
+        let (dst, src) = (on_chip(tile, 0, n_columns), in_hbm(&self.program, tensor, first, n_columns));
+        self.push(Engine::Sp, InstructionKind::Dma { dst, src, queue: DmaQueue::Hardware, gather: None });
+    }
+
+    /// The start of a tile to columns of a tensor.
+    pub(crate) fn store_to(&mut self, tensor: HbmId, first: u32, tile: TileId, n_columns: u32) {
+        let (dst, src) = (in_hbm(&self.program, tensor, first, n_columns), on_chip(tile, 0, n_columns));
+        self.push(Engine::Sp, InstructionKind::Dma { dst, src, queue: DmaQueue::Hardware, gather: None });
+    }
+
+    pub(crate) fn multiply(&mut self, [dst, stationary, moving]: [TileView; 3], accumulate: bool) {
+        self.push(Engine::Pe, InstructionKind::Matmul { dst, stationary, moving, accumulate });
+    }
+
+    pub(crate) fn copy(&mut self, dst: TileView, src: TileView) {
+        self.push(Engine::Dve, InstructionKind::TensorCopy { dst, src });
+    }
+
     pub(crate) fn add(&mut self, dst: TileView, lhs: TileView, rhs: TileView) {
         self.push(Engine::Dve, InstructionKind::TensorTensor { dst, lhs, rhs, op: AluOp::Add });
     }

@@ -144,3 +144,40 @@ fn spilled_programs_keep_their_meaning() {
         assert_eq!(Machine::race(&synchronized, run).as_ref(), Ok(&meaning), "{synchronized}");
     }
 }
+
+/// Output tiles of a matmul that loads its operands for each of them: `n_blocks` of them, each the
+/// sum of `n_steps` products, evicted and stored.
+fn blocked_matmul(target: TargetName, n_blocks: u32, n_steps: u32) -> Program {
+    let mut builder = Builder::new(target);
+    let n_columns = 128;
+    let left = builder.tensor(HbmKind::Input(0), n_columns * n_steps);
+    let right = builder.tensor(HbmKind::Input(1), n_columns * n_steps);
+    let output = builder.tensor(HbmKind::Output(0), n_columns * n_blocks);
+    for block in 0..n_blocks {
+        let bank = builder.tile(Space::Psum, n_columns);
+        for step in 0..n_steps {
+            let (stationary, moving) = (builder.tile(Space::Sbuf, n_columns), builder.tile(Space::Sbuf, n_columns));
+            builder.load_from(stationary, left, step * n_columns, n_columns);
+            builder.load_from(moving, right, step * n_columns, n_columns);
+            let views = [bank, stationary, moving].map(|tile| view(tile, 0, n_columns));
+            builder.multiply(views, step > 0);
+        }
+        let result = builder.tile(Space::Sbuf, n_columns);
+        builder.copy(view(result, 0, n_columns), view(bank, 0, n_columns));
+        builder.store_to(output, block * n_columns, result, n_columns);
+    }
+    builder.program
+}
+
+#[test]
+fn loads_run_ahead_no_further_than_memory_allows() {
+    // The operands of all blocks together are 60 times what SBUF holds.
+    let program = blocked_matmul(TargetName::Trn2, 200, 6);
+    let (scheduled, _) = schedule(&program, &ScheduleOptions { sbuf_percent: 10 });
+    let (allocated, statistics) = allocate(&scheduled).expect("a tenth of SBUF was planned for");
+    assert_eq!(statistics.n_spilled_tiles, 0);
+    let usable = u64::from(TargetName::Trn2.target().sbuf_usable_bytes);
+    assert!(statistics.sbuf_live_bound_bytes <= usable / 10, "{statistics}");
+    let (synchronized, _) = synchronize(&allocated).expect("few semaphores are needed");
+    expect_clean(&synchronized);
+}

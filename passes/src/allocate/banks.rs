@@ -2,10 +2,13 @@
 //!
 //! A tile takes whole banks for itself while banks last, always the ones that have been free for
 //! longest, so that the tensor engine fills one while the results of others are read. Only when
-//! that does not fit do small tiles share a bank.
+//! that does not fit do small tiles share a bank, and never with one that matmuls accumulate in:
+//! a bank holds one open group.
+
+use std::collections::BTreeSet;
 
 use ir::Program;
-use ir::program::{Space, TileId};
+use ir::program::{Instruction, InstructionKind, Space, TileId};
 use ir::target::Target;
 
 use super::live::LiveRange;
@@ -15,10 +18,13 @@ use super::pack::{Block, Boundaries, pack};
 pub(super) fn color_banks(program: &Program, target: &Target, tiles: &[(TileId, LiveRange)]) -> Option<Vec<u64>> {
     debug_assert!(tiles.iter().all(|(tile, _)| program.tile(*tile).space == Space::Psum), "other tiles have no banks");
     whole_banks(program, target, tiles).or_else(|| {
-        let block = |&(tile, live): &(TileId, LiveRange)| {
-            let tile = program.tile(tile);
+        let accumulated = accumulated_tiles(program);
+        let block = |&(id, live): &(TileId, LiveRange)| {
+            let tile = program.tile(id);
             let alignment = u64::from(tile.alignment_bytes.max(target.tile_alignment_bytes));
-            Block { live, size: u64::from(tile.bytes_per_partition).next_multiple_of(alignment), alignment }
+            let own = u64::from(tile.bytes_per_partition).next_multiple_of(alignment);
+            let size = if accumulated.contains(&id) { own.max(u64::from(target.psum_bank_bytes)) } else { own };
+            Block { live, size, alignment }
         };
         let blocks: Vec<Block> = tiles.iter().map(block).collect();
         let boundaries = Boundaries::Every(u64::from(target.psum_bank_bytes));
@@ -26,6 +32,15 @@ pub(super) fn color_banks(program: &Program, target: &Target, tiles: &[(TileId, 
         let packing = if fits_bank { pack(&blocks, u64::from(target.psum_bytes()), boundaries) } else { None };
         packing.map(|packing| packing.offsets)
     })
+}
+
+/// Tiles that matmuls add to.
+fn accumulated_tiles(program: &Program) -> BTreeSet<TileId> {
+    let tile = |instruction: &Instruction| {
+        let InstructionKind::Matmul { dst, accumulate: true, .. } = &instruction.kind else { return None };
+        Some(dst.tile)
+    };
+    program.instructions.iter().filter_map(tile).collect()
 }
 
 fn whole_banks(program: &Program, target: &Target, tiles: &[(TileId, LiveRange)]) -> Option<Vec<u64>> {

@@ -69,7 +69,9 @@ pub(super) fn pack(blocks: &[Block], capacity: u64, boundaries: Boundaries) -> O
             continue;
         }
         let mut best: Option<Packing> = None;
-        for order in orders(&rested) {
+        // The full portfolio is for the last gap; for rest there is either space or not.
+        let n_orders = if rest > 0 { 2 } else { usize::MAX };
+        for order in orders(&rested).into_iter().take(n_orders) {
             let packing = place(&rested, &order, boundaries);
             if best.as_ref().is_none_or(|best| packing.peak < best.peak) {
                 best = Some(packing);

@@ -1,5 +1,5 @@
-//! List scheduling: time advances from event to event, and every free engine takes the ready
-//! instruction with the longest way to the end of the program.
+//! List scheduling: time advances from event to event, and every free engine takes the most urgent
+//! of the instructions that are ready and not too far ahead of the first one left.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use ir::Program;
 use ir::program::{DmaPlace, Engine, InstructionKind, Space, Tile};
 use ir::target::Target;
+use ir::target::cost::DmaCost;
 use smallvec::SmallVec;
 
 use super::choice::{Choice, ChoiceKind};
@@ -17,6 +18,9 @@ use crate::hazard::HazardKind;
 
 /// Instructions of a class that an engine looks at before it gives up for now.
 const MAX_TRIES: usize = 8;
+
+/// How much more urgent each instruction is than the next in the given order.
+const GIVEN_ORDER_STEP_PS: u64 = 100_000;
 
 /// What the scheduler knows of one instruction.
 pub(super) struct Task {
@@ -33,6 +37,30 @@ pub(super) struct Placement {
     pub choice_idx: usize,
 }
 
+/// What makes an instruction urgent.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// A long way to the end of the program.
+    CriticalPath,
+    /// An early place in the given order.
+    GivenOrder,
+}
+
+/// One way to choose among ready instructions.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Policy {
+    pub urgency: Urgency,
+    /// How far, in positions of the given order, an instruction may run ahead of the first one left.
+    pub n_ahead: usize,
+}
+
+/// The most that tiles may take when instructions start early.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    pub sbuf_bytes: i64,
+    pub psum_banks: i64,
+}
+
 /// What the schedule is expected to take.
 pub(super) struct Estimate {
     pub end_ps: u64,
@@ -44,9 +72,10 @@ pub(super) fn list_schedule(
     program: &Program,
     tasks: &[Task],
     dependencies: &Dependencies,
-    limits: (i64, i64),
+    limits: Limits,
+    policy: Policy,
 ) -> (Vec<Placement>, Estimate) {
-    let mut scheduler = Scheduler::new(program, tasks, dependencies, limits);
+    let mut scheduler = Scheduler::new(program, tasks, dependencies, limits, policy);
     while scheduler.order.len() < tasks.len() {
         scheduler.wake();
         let mut progressed = false;
@@ -83,6 +112,11 @@ struct Scheduler<'a> {
     priority_ps: Vec<u64>,
     classes: Vec<Class>,
     class_of: Vec<usize>,
+    n_ahead: usize,
+    /// First position not scheduled yet.
+    front: usize,
+    /// Tasks whose predecessors are scheduled but which are too far ahead, by position.
+    parked: BinaryHeap<Reverse<u32>>,
     n_missing: Vec<usize>,
     ready_ps: Vec<u64>,
     done_ps: Vec<u64>,
@@ -102,7 +136,13 @@ struct Scheduler<'a> {
 }
 
 impl<'a> Scheduler<'a> {
-    fn new(program: &Program, tasks: &'a [Task], dependencies: &'a Dependencies, limits: (i64, i64)) -> Self {
+    fn new(
+        program: &Program,
+        tasks: &'a [Task],
+        dependencies: &'a Dependencies,
+        limits: Limits,
+        policy: Policy,
+    ) -> Self {
         let target = program.target.target();
         let mut classes: Vec<Class> = Vec::new();
         let mut class_idxs: BTreeMap<(u8, TableSets), usize> = BTreeMap::new();
@@ -130,17 +170,20 @@ impl<'a> Scheduler<'a> {
             target,
             tasks,
             dependencies,
-            priority_ps: priorities(target, tasks, dependencies),
+            priority_ps: priorities(target, tasks, dependencies, policy.urgency),
             classes,
             class_of,
+            n_ahead: policy.n_ahead,
+            front: 0,
+            parked: BinaryHeap::new(),
             n_missing,
             ready_ps: vec![0; tasks.len()],
             done_ps: vec![0; tasks.len()],
             is_scheduled: vec![false; tasks.len()],
             order: Vec::with_capacity(tasks.len()),
             now_ps: 0,
-            sbuf: Pressure::new(limits.0, &sizes(Space::Sbuf), &tiles_of(|task| &task.sbuf_tiles)),
-            psum: Pressure::new(limits.1, &sizes(Space::Psum), &tiles_of(|task| &task.psum_tiles)),
+            sbuf: Pressure::new(limits.sbuf_bytes, &sizes(Space::Sbuf), &tiles_of(|task| &task.sbuf_tiles)),
+            psum: Pressure::new(limits.psum_banks, &sizes(Space::Psum), &tiles_of(|task| &task.psum_tiles)),
             free_ps: [0; Engine::ALL.len()],
             busy_ps: [0; Engine::ALL.len()],
             sbuf_free_ps: [0; Engine::ALL.len()],
@@ -157,7 +200,12 @@ impl<'a> Scheduler<'a> {
         scheduler
     }
 
+    /// Makes a task with all predecessors scheduled eligible, now or when it is not too far ahead.
     fn enqueue(&mut self, position: usize) {
+        if position.saturating_sub(self.front) > self.n_ahead {
+            self.parked.push(Reverse(position as u32));
+            return;
+        }
         let entry = Reverse((self.ready_ps[position], position as u32));
         self.classes[self.class_of[position]].future.push(entry);
     }
@@ -186,8 +234,7 @@ impl<'a> Scheduler<'a> {
             if class.engines & 1 << engine as u8 == 0 {
                 continue;
             }
-            let reload = self.loaded.must_load(class.tables);
-            let delay_ps = if reload { self.target.act_table_load_ps } else { 0 };
+            let delay_ps = self.ready_after_load(class.tables) - self.now_ps;
             if let Some(position) = self.candidate(class_idx, engine) {
                 let urgency = self.priority_ps[position].saturating_sub(delay_ps);
                 best = best.max(Some((urgency, Reverse(position))));
@@ -240,6 +287,15 @@ impl<'a> Scheduler<'a> {
             && self.psum.admits(&task.psum_tiles)
     }
 
+    /// When a function of these sets can start. The load that it may need comes right after ACT's
+    /// latest instruction, while the function still waits for its operands.
+    fn ready_after_load(&self, tables: TableSets) -> u64 {
+        if !self.loaded.must_load(tables) {
+            return self.now_ps;
+        }
+        self.now_ps.max(self.free_ps[Engine::Act as usize] + self.target.act_table_load_ps)
+    }
+
     /// When the engine, its generator and the shared ports are free.
     fn earliest_start(&self, position: usize, choice: &Choice) -> u64 {
         let engine = choice.engine;
@@ -275,28 +331,18 @@ impl<'a> Scheduler<'a> {
             ChoiceKind::Compute => start_ps + choice.cost.setup_ps + choice.cost.latency_ps,
             ChoiceKind::Transfer { cost, .. } => {
                 let data_ps = start_ps + cost.prepare_ps + cost.first_packet_ps;
-                self.transfer_ends(data_ps, cost.stagger_ps, &cost.engine_ps)
-                    .into_iter()
-                    .flatten()
-                    .max()
-                    .unwrap_or(data_ps)
+                self.parts(data_ps, cost).map(|(_, end_ps)| end_ps).max().unwrap_or(data_ps)
             }
         }
     }
 
-    /// Per DMA engine, when it has moved its part; `None` for unused ones.
-    fn transfer_ends(&self, data_ps: u64, stagger_ps: u64, work_ps: &[u64]) -> Vec<Option<u64>> {
-        let mut rank = 0;
-        let mut ends = Vec::with_capacity(work_ps.len());
-        for (&work_ps, &free_ps) in work_ps.iter().zip(&self.dma_free_ps) {
-            if work_ps == 0 {
-                ends.push(None);
-                continue;
-            }
-            ends.push(Some((data_ps + rank * stagger_ps).max(free_ps) + work_ps));
-            rank += 1;
-        }
-        ends
+    /// The DMA engines that a transfer uses and when each has moved its part.
+    fn parts<'c>(&self, data_ps: u64, cost: &'c DmaCost) -> impl Iterator<Item = (usize, u64)> + use<'_, 'c, 'a> {
+        let used = cost.engine_ps.iter().enumerate().filter(|(_, work_ps)| **work_ps > 0);
+        used.enumerate().map(move |(rank, (engine, work_ps))| {
+            let arrival_ps = data_ps + rank as u64 * cost.stagger_ps;
+            (engine, arrival_ps.max(self.dma_free_ps[engine]) + work_ps)
+        })
     }
 
     fn start(&mut self, position: usize, engine: Engine) {
@@ -305,14 +351,12 @@ impl<'a> Scheduler<'a> {
         let choice_idx = task.choices.iter().position(|choice| choice.engine == engine);
         let choice_idx = choice_idx.expect("candidates have a choice on their engine");
         let choice = &task.choices[choice_idx];
-        let mut start_ps = self.now_ps;
-        if self.loaded.must_load(task.tables) {
-            start_ps += self.target.act_table_load_ps;
-        }
+        let start_ps = self.ready_after_load(task.tables);
+        let load_ps = if self.loaded.must_load(task.tables) { self.target.act_table_load_ps } else { 0 };
         self.loaded.run(task.tables);
         let end_ps = start_ps + choice.cost.interval_ps;
         self.free_ps[engine as usize] = end_ps;
-        self.busy_ps[engine as usize] += end_ps - self.now_ps;
+        self.busy_ps[engine as usize] += load_ps + choice.cost.interval_ps;
         let done_ps = match &choice.kind {
             ChoiceKind::Compute => {
                 let done_ps = start_ps + choice.cost.setup_ps + choice.cost.latency_ps;
@@ -327,15 +371,24 @@ impl<'a> Scheduler<'a> {
             ChoiceKind::Transfer { cost, .. } => {
                 self.generator_free_ps[engine as usize] = start_ps + cost.generator_ps;
                 let data_ps = start_ps + cost.prepare_ps + cost.first_packet_ps;
-                let ends = self.transfer_ends(data_ps, cost.stagger_ps, &cost.engine_ps);
-                for (free_ps, end_ps) in self.dma_free_ps.iter_mut().zip(&ends) {
-                    *free_ps = end_ps.unwrap_or(*free_ps);
+                let parts: SmallVec<[(usize, u64); 16]> = self.parts(data_ps, cost).collect();
+                for &(engine, end_ps) in &parts {
+                    self.dma_free_ps[engine] = end_ps;
                 }
-                ends.into_iter().flatten().max().unwrap_or(data_ps) + cost.completion_ps
+                parts.iter().map(|(_, end_ps)| *end_ps).max().unwrap_or(data_ps) + cost.completion_ps
             }
         };
         self.done_ps[position] = done_ps;
         self.is_scheduled[position] = true;
+        while self.is_scheduled.get(self.front).is_some_and(|&scheduled| scheduled) {
+            self.front += 1;
+        }
+        while let Some(&Reverse(parked)) = self.parked.peek()
+            && (parked as usize).saturating_sub(self.front) <= self.n_ahead
+        {
+            self.parked.pop();
+            self.enqueue(parked as usize);
+        }
         self.sbuf.schedule(position, &task.sbuf_tiles);
         self.psum.schedule(position, &task.psum_tiles);
         self.order.push(Placement { position, choice_idx });
@@ -390,8 +443,13 @@ fn hand_over(target: &Target, (choice, delay_ps): (&Choice, u64), next: &Choice,
     }
 }
 
-/// Longest time from the start of each task to the end of the program.
-fn priorities(target: &Target, tasks: &[Task], dependencies: &Dependencies) -> Vec<u64> {
+/// How urgent each task is; in order of critical path, the longest time from its start to the end
+/// of the program.
+fn priorities(target: &Target, tasks: &[Task], dependencies: &Dependencies, urgency: Urgency) -> Vec<u64> {
+    if urgency == Urgency::GivenOrder {
+        // In picoseconds like the others: a table load is worth passing some instructions.
+        return (0..tasks.len()).rev().map(|n_after| n_after as u64 * GIVEN_ORDER_STEP_PS).collect();
+    }
     let mut priorities: Vec<u64> = vec![0; tasks.len()];
     for position in (0..tasks.len()).rev() {
         let choice = &tasks[position].choices[0];

@@ -1,7 +1,7 @@
 //! Orders a lowered program, chooses engines and DMA queues, and inserts table loads.
 //!
 //! Instructions are list-scheduled on a model of the engines, the DMA queues and their shared
-//! bandwidth, with the costs of `ir::target`. A load may move ahead of other work only as far as
+//! bandwidth, with the costs of `ir::target`, under several policies; the shortest schedule wins. A load may move ahead of other work only as far as
 //! the rest of the program still fits into SBUF and PSUM, so that no order needs more memory than
 //! the larger of the limit and what lowering's own order needs. Integer arithmetic only.
 //!
@@ -21,7 +21,7 @@ use ir::program::{Engine, Instruction, InstructionKind, ProgramPhase, Space};
 
 use choice::{ChoiceKind, choices, set_queue};
 use dependencies::Dependencies;
-use list::{Estimate, Task, list_schedule, tiles_in};
+use list::{Estimate, Limits, Policy, Task, Urgency, list_schedule, tiles_in};
 use tables::{TableSets, table_loads};
 
 /// How freely instructions move.
@@ -36,6 +36,13 @@ impl Default for ScheduleOptions {
         ScheduleOptions { sbuf_percent: 80 }
     }
 }
+
+/// The schedule with the shortest estimate is taken, of equal ones the first.
+const POLICIES: [Policy; 3] = [
+    Policy { urgency: Urgency::CriticalPath, n_ahead: 512 },
+    Policy { urgency: Urgency::CriticalPath, n_ahead: 64 },
+    Policy { urgency: Urgency::GivenOrder, n_ahead: 512 },
+];
 
 /// What `schedule` did.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
@@ -78,9 +85,13 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> (Program, Sched
         psum_tiles: tiles_in(program, &instruction.kind, Space::Psum),
     };
     let tasks: Vec<Task> = program.instructions.iter().map(task).collect();
-    let sbuf_limit = i64::from(target.sbuf_usable_bytes) * i64::from(options.sbuf_percent) / 100;
-    let limits = (sbuf_limit, i64::from(target.psum_banks));
-    let (order, Estimate { end_ps, engine_busy_ps }) = list_schedule(program, &tasks, &dependencies, limits);
+    let limits = Limits {
+        sbuf_bytes: i64::from(target.sbuf_usable_bytes) * i64::from(options.sbuf_percent) / 100,
+        psum_banks: i64::from(target.psum_banks),
+    };
+    let schedules = POLICIES.iter().map(|&policy| list_schedule(program, &tasks, &dependencies, limits, policy));
+    let best = schedules.min_by_key(|(_, estimate)| estimate.end_ps);
+    let (order, Estimate { end_ps, engine_busy_ps }) = best.expect("there are policies");
 
     let mut statistics = ScheduleStatistics { estimated_ps: end_ps, engine_busy_ps, ..ScheduleStatistics::default() };
     let mut instructions = Vec::with_capacity(order.len());

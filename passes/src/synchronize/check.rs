@@ -7,7 +7,7 @@
 //! issued after the one before is known to be complete; otherwise only the sum of all updates in
 //! the program proves anything, and proves all of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use ir::Program;
@@ -426,32 +426,73 @@ fn runs(start: i64, dims: &[(i64, i64)], size: i64) -> Vec<(i64, i64)> {
     found
 }
 
-/// Conflicting accesses that nothing orders.
-fn races(program: &Program, known: &Known) -> Vec<ProgramFault> {
-    let mut open: BTreeMap<Place, Vec<Touch>> = BTreeMap::new();
-    let mut faults = Vec::new();
-    for position in 0..program.instructions.len() {
-        for (place, touch) in touches(program, position) {
-            let earlier = open.entry(place).or_default();
-            earlier.retain(|other| {
-                if !(touch.writes || other.writes) || other.position == position {
-                    let replaces = !touch.writes && !other.writes && other.position != position;
-                    return !(replaces && same_stream(program, other.position, position) && touch.contains(other));
-                }
-                if !touch.meets(other) {
-                    return true;
-                }
-                if !known.orders(program, other.position, position) {
-                    faults.push(race(program, other, &touch));
-                    return true;
-                }
-                // Whoever follows this write follows what it covers.
-                !(touch.writes && touch.contains(other))
-            });
-            earlier.push(touch);
+/// Bytes of SBUF and PSUM that are looked at together.
+const CHIP_BLOCK_BYTES: i64 = 2048;
+/// Blocks of one tensor.
+const TENSOR_BLOCKS: i64 = 64;
+
+/// The parts of an access that lie in each block of its memory.
+fn blocks(program: &Program, place: Place, touch: &Touch) -> Vec<(i64, Touch)> {
+    let length = match place {
+        Place::OnChip(_) => CHIP_BLOCK_BYTES,
+        Place::Tensor(tensor) => {
+            (program.tensors[tensor as usize].size_bytes as i64 / TENSOR_BLOCKS).max(CHIP_BLOCK_BYTES)
+        }
+    };
+    let mut parts: Vec<(i64, Touch)> = Vec::new();
+    for &(mut low, high) in &touch.runs {
+        while low < high {
+            let block = low.div_euclid(length);
+            let end = high.min((block + 1) * length);
+            if parts.last().is_none_or(|(latest, _)| *latest != block) {
+                let Touch { position, writes, rows, runs: _ } = *touch;
+                parts.push((block, Touch { position, writes, rows, runs: Vec::new() }));
+            }
+            if let Some((_, part)) = parts.last_mut() {
+                part.runs.push((low, end));
+            }
+            low = end;
         }
     }
-    faults
+    parts
+}
+
+/// Conflicting accesses that nothing orders.
+fn races(program: &Program, known: &Known) -> Vec<ProgramFault> {
+    let mut open: BTreeMap<(Place, i64), Vec<Touch>> = BTreeMap::new();
+    let mut found: BTreeMap<(usize, usize), ProgramFault> = BTreeMap::new();
+    let all = || (0..program.instructions.len()).flat_map(|position| touches(program, position));
+    let written: BTreeSet<Place> = all().filter(|(_, touch)| touch.writes).map(|(place, _)| place).collect();
+    for position in 0..program.instructions.len() {
+        for (place, whole) in touches(program, position) {
+            if !written.contains(&place) {
+                continue;
+            }
+            for (block, touch) in blocks(program, place, &whole) {
+                let earlier = open.entry((place, block)).or_default();
+                earlier.retain(|other| {
+                    if other.position == position {
+                        return true;
+                    }
+                    if !touch.writes && !other.writes {
+                        // Whoever follows this read follows the same engine's earlier ones.
+                        return !(same_stream(program, other.position, position) && touch.contains(other));
+                    }
+                    if !touch.meets(other) {
+                        return true;
+                    }
+                    if !known.orders(program, other.position, position) {
+                        found.entry((position, other.position)).or_insert_with(|| race(program, other, &touch));
+                        return true;
+                    }
+                    // Whoever follows this write follows what it covers.
+                    !(touch.writes && touch.contains(other))
+                });
+                earlier.push(touch);
+            }
+        }
+    }
+    found.into_values().collect()
 }
 
 fn same_stream(program: &Program, earlier: usize, later: usize) -> bool {
