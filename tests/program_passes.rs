@@ -38,7 +38,7 @@ const GRAPHS: [&str; 14] = [
 fn imported(name: &str) -> (ir::Graph, Samples) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/graphs/{name}.inf.json"));
     let text = std::fs::read(&path).expect("the graph is in the repository");
-    let graph = compiler::import::parse(compiler::import::Form::Json, &text).expect("the graph imports");
+    let graph = compiler::import::parse_json(&text).expect("the graph imports");
     let samples = samples_for(&graph, &path).expect("values are recorded");
     (graph, samples)
 }
