@@ -149,10 +149,9 @@ fn dve_cost(target: &Target, kind: &InstructionKind, tiles: &[Tile]) -> Instruct
     let n_elements = largest_view(kind) as u64;
     let (numerator, denominator) = dve_rate(target, kind, tiles);
     let stream_ps = cycles_ps(n_elements, numerator * port_factor(target, kind), denominator, target.dve_khz);
-    let accumulator = match kind {
-        InstructionKind::TensorScalarReduce { .. } => cycles_ps(target.dve_accumulator_cycles, 1, 1, target.dve_khz),
-        _ => 0,
-    };
+    let reads_accumulator = matches!(kind, InstructionKind::TensorScalarReduce { .. });
+    let accumulator_cycles = if reads_accumulator { target.dve_accumulator_cycles } else { 0 };
+    let accumulator = cycles_ps(accumulator_cycles, 1, 1, target.dve_khz);
     let vector_ps = if has_vector_operand(kind) { target.dve_vector_operand_ps } else { 0 };
     let interval_ps = stream_ps + target.dve_overhead_ps + accumulator + vector_ps;
     InstructionCost { interval_ps, latency_ps: interval_ps + target.dve_pipeline_ps, ..Default::default() }
@@ -228,10 +227,8 @@ fn copy_rate(target: &Target, tiles: &[Tile], dst: &TileView, src: &TileView) ->
 }
 
 fn pool_cost(target: &Target, kind: &InstructionKind) -> InstructionCost {
-    let per_element = match kind {
-        InstructionKind::TensorTensor { .. } => target.pool_tensor_cycles,
-        _ => 1,
-    };
+    let is_tensor_tensor = matches!(kind, InstructionKind::TensorTensor { .. });
+    let per_element = if is_tensor_tensor { target.pool_tensor_cycles } else { 1 };
     let cycles = target.pool_overhead_cycles + largest_view(kind) as u64 * per_element;
     let interval_ps = cycles_ps(cycles, 1, 1, target.pool_khz);
     InstructionCost { interval_ps, latency_ps: interval_ps, ..Default::default() }

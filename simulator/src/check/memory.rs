@@ -135,10 +135,12 @@ impl MemoryChecker<'_> {
         if !self.seen.insert((earlier, later, kind)) {
             return;
         }
-        let what = match kind {
-            FindingKind::ReadAfterWrite => "reads what another instruction writes",
-            FindingKind::WriteAfterRead => "overwrites what another instruction reads",
-            _ => "overwrites what another instruction writes",
+        let what = if kind == FindingKind::ReadAfterWrite {
+            "reads what another instruction writes"
+        } else if kind == FindingKind::WriteAfterRead {
+            "overwrites what another instruction reads"
+        } else {
+            "overwrites what another instruction writes"
         };
         let message = format!("{what}, in {}, and no semaphore orders the two", place_text(self.machine, rect));
         let sites = vec![self.machine.site(earlier), self.machine.site(later)];

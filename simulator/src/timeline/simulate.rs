@@ -167,13 +167,14 @@ impl Simulation<'_> {
             return;
         }
         self.schedule.start_order.push(instruction);
-        match &machine.instructions[instruction].kind {
-            InstructionKind::Dma { dst, src, queue, gather } => {
-                let cost = dma_cost(self.target, dst, src, *queue, gather.as_ref(), &machine.tiles);
-                self.trigger(now_ps, engine, instruction, &cost);
-            }
-            InstructionKind::Sync => self.issue_control(now_ps, engine, instruction),
-            _ => self.issue(now_ps, engine, instruction),
+        let kind = &machine.instructions[instruction].kind;
+        if let InstructionKind::Dma { dst, src, queue, gather } = kind {
+            let cost = dma_cost(self.target, dst, src, *queue, gather.as_ref(), &machine.tiles);
+            self.trigger(now_ps, engine, instruction, &cost);
+        } else if *kind == InstructionKind::Sync {
+            self.issue_control(now_ps, engine, instruction);
+        } else {
+            self.issue(now_ps, engine, instruction);
         }
         let state = &mut self.engines[engine as usize];
         state.next += 1;

@@ -46,11 +46,11 @@ pub(super) fn check_engine_and_memory(checker: &mut Checker<'_>, engine: Engine,
             checker.require(!reads_psum && !writes_psum, Rule::Memory, || "touches PSUM, which pool cannot reach");
         }
         Engine::Pe => {
-            let operands_in_psum = match kind {
-                InstructionKind::Matmul { stationary, moving, .. } => {
-                    checker.in_psum(stationary) || checker.in_psum(moving)
-                }
-                _ => reads_psum,
+            // An accumulating matmul reads its result too, which lies in PSUM.
+            let operands_in_psum = if let InstructionKind::Matmul { stationary, moving, .. } = kind {
+                checker.in_psum(stationary) || checker.in_psum(moving)
+            } else {
+                reads_psum
             };
             checker.require(!operands_in_psum, Rule::Memory, || "reads an operand from PSUM; pe reads SBUF");
             let all_in_psum = accesses.tile_writes.iter().all(|view| checker.in_psum(view));

@@ -9,17 +9,14 @@ pub fn check_activation_tables<'a>(stream: impl IntoIterator<Item = &'a Instruct
     let mut loaded: Option<TableSet> = None;
     let mut found = Vec::new();
     for (position, instruction) in stream.into_iter().enumerate() {
-        match &instruction.kind {
-            InstructionKind::LoadTable { set } => loaded = Some(*set),
-            InstructionKind::Activation { function, .. } => {
-                let sets = function.table_sets();
-                if !sets.is_empty() && !loaded.is_some_and(|set| sets.contains(&set)) {
-                    let message =
-                        format!("`activation` of {function:?} needs one of {sets:?}, but {loaded:?} is loaded");
-                    found.push((position, Violation { rule: Rule::Table, message }));
-                }
-            }
-            _ => {}
+        if let InstructionKind::LoadTable { set } = &instruction.kind {
+            loaded = Some(*set);
+        }
+        let InstructionKind::Activation { function, .. } = &instruction.kind else { continue };
+        let sets = function.table_sets();
+        if !sets.is_empty() && !loaded.is_some_and(|set| sets.contains(&set)) {
+            let message = format!("`activation` of {function:?} needs one of {sets:?}, but {loaded:?} is loaded");
+            found.push((position, Violation { rule: Rule::Table, message }));
         }
     }
     found
@@ -46,11 +43,9 @@ pub fn check_psum_groups<'a>(
     let mut groups: Vec<Group> = Vec::new();
     let mut found = Vec::new();
     for (position, instruction) in stream.into_iter().enumerate() {
-        let (dst, accumulate) = match &instruction.kind {
-            InstructionKind::Matmul { dst, accumulate, .. } => (dst, *accumulate),
-            InstructionKind::Transpose { dst, .. } => (dst, false),
-            _ => continue,
-        };
+        let accumulate = matches!(instruction.kind, InstructionKind::Matmul { accumulate: true, .. });
+        let accesses = instruction.kind.accesses();
+        let Some(dst) = accesses.tile_writes.first() else { continue };
         let (partitions, bytes) = place(dst, tiles);
         let bank = i64::from(target.psum_bank_bytes);
         let banks = |(low, high): (i64, i64)| (low.div_euclid(bank), (high - 1).div_euclid(bank) + 1);
