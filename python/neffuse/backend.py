@@ -66,7 +66,7 @@ def _compile(graph_module, kind, chosen, parameter_names):
     document = captured.json()
     if chosen.dump_dir is not None:
         _dump(chosen.dump_dir, f"{captured.name}.json", document)
-    compiled = _neffuse.compile(document, target=chosen.target, numerics=chosen.numerics)
+    compiled = _neffuse.compile(document, target=chosen.target, numerics=chosen.numerics, name=captured.name)
     log.info("%s: %d bytes for %s", captured.name, len(compiled.neff), chosen.target)
     if chosen.dump_dir is not None:
         _dump(chosen.dump_dir, f"{captured.name}.neff", compiled.neff)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from neffuse._neffuse import InputError
@@ -159,19 +160,22 @@ class _Writer:
         value = operator.attrgetter(node.target)(self.graph_module)
         if not isinstance(value, torch.Tensor):
             return  # a subgraph: the node that calls it names it
-        value = value.detach()
-        if value.numel() * value.element_size() > MAX_CONSTANT_BYTES:
+        # AOTAutograd compiles under a mode in which no op takes real tensors.
+        with unset_fake_temporarily():
+            value = value.detach().contiguous()
+            n_bytes = value.numel() * value.element_size()
+            data = bytes(value.reshape(-1).view(torch.uint8).tolist()) if n_bytes <= MAX_CONSTANT_BYTES else None
+        if data is None:
             entry = {"id": self.new_id(node), "name": node.name, "desc": None, "role": "static", "out": _tensor(node, value)}
             self.capture.document["inputs"].append(entry)
             self.capture.inputs.append(value)
             return
-        data = bytes(value.contiguous().reshape(-1).view(torch.uint8).tolist())
         self.capture.document["constants"][node.target] = {
             "shape": list(value.shape),
             "dtype": _dtype(value.dtype),
             "data": base64.b64encode(data).decode(),
         }
-        self.node(node, "const", [{"str": node.target}], {}, _tensor(node, value.contiguous()))
+        self.node(node, "const", [{"str": node.target}], {}, _tensor(node, value))
 
     def call(self, node):
         value = node.meta.get("val")

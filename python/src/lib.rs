@@ -53,14 +53,14 @@ impl Compiled {
     }
 }
 
-/// Compiles an fxg-json/1 document.
+/// Compiles an fxg-json/1 document; errors call it by `name`.
 ///
 /// Raises InputError, UnsupportedError (all nodes at once) or InternalError.
 #[pyfunction]
-#[pyo3(signature = (document, *, target = "trn2", numerics = "contract"))]
-fn compile(py: Python<'_>, document: &[u8], target: &str, numerics: &str) -> PyResult<Compiled> {
+#[pyo3(signature = (document, *, target = "trn2", numerics = "contract", name = "the graph"))]
+fn compile(py: Python<'_>, document: &[u8], target: &str, numerics: &str, name: &str) -> PyResult<Compiled> {
     let options = options(target, numerics)?;
-    py.detach(|| compile_document(document, &options)).map_err(|error| exception(py, &error))
+    py.detach(|| compile_document(document, &options, name)).map_err(|error| exception(py, &error))
 }
 
 /// Targets of all ATen overloads that can be imported, for example `aten.add.Tensor`.
@@ -84,8 +84,8 @@ fn options(target: &str, numerics: &str) -> PyResult<Options> {
     Ok(Options { target, numerics, ..Options::default() })
 }
 
-fn compile_document(document: &[u8], options: &Options) -> Result<Compiled, Error> {
-    let graph = pipeline::guarded(|| import::parse_json(document).map_err(|error| Error::import("the graph", error)))?;
+fn compile_document(document: &[u8], options: &Options, name: &str) -> Result<Compiled, Error> {
+    let graph = pipeline::guarded(|| import::parse_json(document).map_err(|error| Error::import(name, error)))?;
     let compiled = pipeline::compile(&graph, options, &mut Unwatched)?;
     let mut report = Report::new(graph.name.clone());
     report.note_options(options);

@@ -74,6 +74,14 @@ def test_no_inputs(check):
     check(lambda: torch.arange(12).reshape(3, 4) + torch.full((4,), 2))
 
 
+def test_constants_of_the_function(check):
+    def shift(x):
+        table = torch.tensor([1.5, -2.0, 0.25])
+        return torch.cat([torch.tensor([]), x + table]) * torch.arange(3)
+
+    check(shift, torch.randn(3))
+
+
 def test_outputs_that_need_no_device(check, compilations):
     x = torch.randn(3, 4)
     same, transposed, size = check(lambda x: (x, x.t(), x.shape[0]), x)
@@ -202,6 +210,14 @@ def test_graph_and_binary_can_be_kept(tmp_path, compilations):
     assert graph.read_bytes() == document
     assert neff.read_bytes() == neffuse.compile(document).neff
     assert json.loads(neffuse.compile(document).report)["ok"]
+
+
+def test_autocast_of_a_norm(check):
+    def norm(x, weight):
+        with torch.autocast("cpu", torch.bfloat16):
+            return nn.functional.layer_norm(x @ x.t(), (5,), weight)
+
+    check(norm, torch.randn(5, 16), torch.rand(5))
 
 
 def test_unsupported_nodes_are_all_named():

@@ -26,8 +26,11 @@ pub fn layer_norm(call: &mut Call<'_>) -> Result<[ValueId; 3], Refusal> {
     let statistics: Shape = (0..shape.len()).map(|axis| if axis < kept { shape[axis] } else { 1 }).collect();
     let normalized = call.reshape(results[0], shape)?;
     let normalized = call.cast(normalized, dtype)?;
-    let mean = call.reshape(results[1], statistics.iter().copied())?;
-    let deviation = call.reshape(results[2], statistics)?;
+    let statistic = |call: &mut Call<'_>, value| {
+        let value = call.reshape(value, statistics.iter().copied())?;
+        call.cast(value, dtype)
+    };
+    let (mean, deviation) = (statistic(call, results[1])?, statistic(call, results[2])?);
     Ok([normalized, mean, deviation])
 }
 
@@ -173,7 +176,7 @@ pub fn batch_norm(call: &mut Call<'_>) -> Outcome {
     let centred = call.apply(Sub, &[wide, mean])?;
     let normalized = call.apply(Div, &[centred, deviation])?;
     let normalized = scale_channels(call, normalized, dtype)?;
-    let empty = call.full(Number::Int(0), Dtype::F32, &[0])?;
+    let empty = call.full(Number::Int(0), dtype, &[0])?;
     Ok(Built::Many(vec![Some(normalized), Some(empty), Some(empty)]))
 }
 
