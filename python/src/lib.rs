@@ -71,6 +71,8 @@ fn supported_overloads() -> Vec<&'static str> {
 
 #[pymodule]
 fn _neffuse(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // Panics become InternalError; nothing of theirs goes to standard error.
+    pipeline::silence_panics();
     errors::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<Compiled>()?;
