@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use ir::ops::{Constant as ConstantOp, Expand, Full, Iota, OpClass};
+use ir::ops::{Constant as ConstantOp, Expand, Full, Iota, OpClass, Reshape, Slice};
 use ir::reference::{Lanes, Value, round_float};
 use ir::types::TypeError;
 use ir::{Op, TensorType};
@@ -22,7 +22,7 @@ const MAX_FOLDED_BYTES: usize = 64 * 1024;
 pub(super) const FOLD: RuleEntry = ("fold-constant", Numerics::Exact, fold_constant as Rule);
 
 /// Rules of ops whose operands are indices.
-pub(super) const RULES: &[RuleEntry] = &[FOLD];
+pub(super) const RULES: &[RuleEntry] = &[FOLD, ("gather-range", Numerics::Exact, gather_range)];
 
 /// Rules of ops without operands.
 pub(super) const CREATION_RULES: &[RuleEntry] = &[("plain-constant", Numerics::Exact, plain_constant)];
@@ -150,6 +150,26 @@ fn fold_uniform(op: &Op, constants: &[Constant], types: &[TensorType]) -> Option
         | OpClass::Contraction
         | OpClass::Fused => None,
     }
+}
+
+// gather_rows(x, [a, a + s, ..]) == x[a..b..s]
+fn gather_range(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
+    let Op::GatherRows(_) = &term.op else { return Ok(None) };
+    let [table, ids] = *term.operands.as_slice() else { return Ok(None) };
+    let Some(Constant::Dense(value)) = builder.constant(ids) else { return Ok(None) };
+    let Lanes::Int(rows) = &value.lanes else { return Ok(None) };
+    let (Some(&first), Some(&last)) = (rows.first(), rows.last()) else { return Ok(None) };
+    let step = rows.get(1).map_or(1, |second| second - first);
+    let n_rows = builder.ty(table).shape[0];
+    let is_range =
+        step > 0 && first >= 0 && (last as usize) < n_rows && rows.windows(2).all(|pair| pair[1] - pair[0] == step);
+    if !is_range {
+        return Ok(None);
+    }
+    let slice = Slice { axis: 0, start: first as usize, end: last as usize + 1, step: step as usize };
+    let shape = builder.ty(ids).shape.iter().chain(&builder.ty(table).shape[1..]).copied().collect();
+    let taken = builder.value(slice, &[table], &term.locations)?;
+    builder.rewritten(Reshape { shape }, &[taken], &term.locations)
 }
 
 /// A constant in its plainest form.

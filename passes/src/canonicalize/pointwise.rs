@@ -31,6 +31,7 @@ pub(super) const RULES: &[RuleEntry] = &[
     ("unary-unary", Exact, algebra::unary_unary),
     ("select-same", Exact, algebra::select_same),
     ("where-condition", Exact, algebra::where_condition),
+    ("where-where", Exact, algebra::where_where),
     ("not-comparison", Exact, algebra::not_comparison),
     ("neutral-operand", Exact, constants::neutral_operand),
     ("add-zero", Reassoc, constants::add_zero),

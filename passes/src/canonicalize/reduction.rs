@@ -1,8 +1,8 @@
 //! Reductions and scans.
 
-use ir::ops::{All, Any, ReduceMax, ReduceMean, ReduceMin, ReduceSum, Reshape};
+use ir::ops::{All, Any, Expand, Full, Mul, ReduceMax, ReduceMean, ReduceMin, ReduceSum, Reshape};
 use ir::types::{Axes, TypeError};
-use ir::{Dtype, Op};
+use ir::{Dtype, Op, ValueId};
 
 use super::builder::{Builder, Results, RuleEntry, Term};
 use super::{casts, fold};
@@ -16,6 +16,8 @@ pub(super) const RULES: &[RuleEntry] = &[
     ("reduce-reduce", Exact, reduce_reduce),
     ("sum-sum", Reassoc, sum_sum),
     ("reduce-below-reshape", Exact, below_reshape),
+    ("select-of-repeated", Exact, select_of_repeated),
+    ("sum-of-repeated", Reassoc, sum_of_repeated),
 ];
 
 fn axes_of(op: &Op) -> Option<&Axes> {
@@ -87,6 +89,52 @@ fn sum_sum(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, Ty
         Op::ReduceSum(_) | Op::ReduceMean(_) if has_order => merged(builder, term),
         _ => Ok(None),
     }
+}
+
+/// The operand of an expand without the axes over which it repeats and that are reduced, and how
+/// often it repeats over them.
+fn without_repeated(builder: &mut Builder<'_>, term: &Term) -> Result<Option<(ValueId, usize)>, TypeError> {
+    let (Some(axes), Some(Op::Expand(_))) = (axes_of(&term.op).cloned(), builder.op_of(term.operands[0])) else {
+        return Ok(None);
+    };
+    let source = builder.operands_of(term.operands[0])[0];
+    let (from, mut shape) = (builder.ty(source).shape.clone(), builder.ty(term.operands[0]).shape.clone());
+    let n_added = shape.len() - from.len();
+    let mut n_repeats = 1;
+    for &axis in &axes {
+        if axis < n_added || from[axis - n_added] == 1 {
+            n_repeats *= std::mem::replace(&mut shape[axis], 1);
+        }
+    }
+    if n_repeats <= 1 {
+        return Ok(None);
+    }
+    Ok(Some((builder.value(Expand { shape }, &[source], &term.locations)?, n_repeats)))
+}
+
+// max(expand(x)) == max(x) over axes that repeat; also min, any, all
+fn select_of_repeated(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
+    if !matches!(term.op, Op::ReduceMax(_) | Op::ReduceMin(_) | Op::Any(_) | Op::All(_)) {
+        return Ok(None);
+    }
+    let Some((once, _)) = without_repeated(builder, term)? else { return Ok(None) };
+    let locations = builder.absorb(term, &term.operands);
+    builder.rewritten(term.op.clone(), &[once], &locations)
+}
+
+// sum(expand(x)) == n * sum(x) over axes that repeat n times, mean(expand(x)) == mean(x)
+fn sum_of_repeated(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
+    if !matches!(term.op, Op::ReduceSum(_) | Op::ReduceMean(_)) || builder.dtype(term.operands[0]) != Dtype::F32 {
+        return Ok(None);
+    }
+    let Some((once, n_repeats)) = without_repeated(builder, term)? else { return Ok(None) };
+    let locations = builder.absorb(term, &term.operands);
+    let reduced = builder.value(term.op.clone(), &[once], &locations)?;
+    if matches!(term.op, Op::ReduceMean(_)) {
+        return Ok(Some(Results::from_elem(reduced, 1)));
+    }
+    let factor = builder.value(Full::scalar(n_repeats as f64, Dtype::F32), &[], &term.locations)?;
+    builder.rewritten(Mul, &[reduced, factor], &locations)
 }
 
 // sum(reshape(x), last) == reshape(sum(x, last)) if the rows stay rows

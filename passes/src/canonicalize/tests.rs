@@ -5,6 +5,7 @@ use ir::ops::{
     Maximum, Mul, Ne, Neg, Pow, Reciprocal, ReduceMax, ReduceMean, ReduceSum, Relayout, Relu, Reshape, Rsqrt, Slice,
     Softmax, Sqrt, Sub, Transpose, Where,
 };
+use ir::random_graph::{RandomGraphOptions, random_graph};
 use ir::types::Axes;
 use ir::{Dtype, Graph, Op, ValueId};
 use smallvec::smallvec;
@@ -456,4 +457,57 @@ fn the_spelling_of_rms_norm_in_f32_is_one() {
     });
     assert_eq!(op_names(&product), "mul reduce_mean full add rsqrt mul mul");
     assert_eq!(op_names(&product), op_names(&power));
+}
+
+#[test]
+fn reductions_over_repeated_elements_repeat_nothing() {
+    let expand = |s: &mut Sketch, x| s.op(Expand { shape: shape_of(&[3, 4, 6]) }, &[x]);
+    let max = |s: &mut Sketch, x| {
+        let repeated = expand(s, x);
+        s.op(ReduceMax { axes: smallvec![0, 2] }, &[repeated])
+    };
+    assert_eq!(drawn(Numerics::Exact, "select-of-repeated", max), "reduce_max reshape");
+    let sum = |s: &mut Sketch, x| {
+        let repeated = expand(s, x);
+        s.op(ReduceSum { axes: smallvec![0] }, &[repeated])
+    };
+    assert_eq!(drawn(Numerics::Reassoc, "sum-of-repeated", sum), "full mul reshape");
+    let mean = |s: &mut Sketch, x| {
+        let repeated = expand(s, x);
+        s.op(ReduceMean { axes: smallvec![0] }, &[repeated])
+    };
+    assert_eq!(drawn(Numerics::Reassoc, "sum-of-repeated", mean), "reshape");
+}
+
+#[test]
+fn nested_choices_by_one_condition_are_one_choice() {
+    let mut sketch = Sketch::new();
+    let keep = sketch.input(Dtype::Bool, &[4, 6]);
+    let [x, y, z] = [(); 3].map(|()| sketch.input(F32, &[4, 6]));
+    let inner = sketch.op(Where, &[keep, x, y]);
+    let outer = sketch.op(Where, &[keep, inner, z]);
+    let other = sketch.op(Where, &[keep, z, inner]);
+    let (result, statistics) = canonical(&sketch.finish(&[outer, other]), Numerics::Exact);
+    assert_eq!(op_names(&result), "where where");
+    assert!(statistics.get("where-where") >= 2);
+}
+
+#[test]
+fn rows_at_constant_steps_are_a_slice() {
+    let mut sketch = Sketch::new();
+    let table = sketch.input(F32, &[16, 3]);
+    let ids = sketch.op(Iota { dtype: Dtype::I64, length: 4, start: 2, step: 3 }, &[]);
+    let ids = sketch.op(Reshape { shape: shape_of(&[2, 2]) }, &[ids]);
+    let rows = sketch.op(GatherRows, &[table, ids]);
+    let (result, statistics) = canonical(&sketch.finish(&[rows]), Numerics::Exact);
+    assert_eq!(op_names(&result), "slice reshape");
+    assert!(statistics.get("gather-range") > 0);
+}
+
+#[test]
+fn random_graphs_keep_every_bit_under_exact() {
+    for seed in 0..150 {
+        let graph = random_graph(seed, &RandomGraphOptions::default());
+        canonical(&graph, Numerics::Exact);
+    }
 }

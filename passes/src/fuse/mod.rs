@@ -6,6 +6,7 @@
 //! nodes in memory and in time is decided later.
 
 mod cost;
+mod explain;
 mod extract;
 mod pattern;
 mod plan;
@@ -21,6 +22,7 @@ use ir::graph::LocationId;
 use ir::target::TargetName;
 
 pub use cost::NodeCost;
+pub use explain::{Answer, WhyNot, why_not};
 pub use saturate::StopReason;
 
 use plan::{Plan, is_fused, plan};

@@ -160,6 +160,41 @@ pub(super) fn plan(
     }
 }
 
+/// How often the cheapest choice uses an op of this name.
+pub(super) fn n_planned(target: &Target, graph: &TermGraph, roots: &[Id], name: &str) -> usize {
+    let indexed = Costs { target, graph, n_applications: usize::MAX }.problem(roots);
+    let Some(extraction) = extract(&indexed.problem) else { return 0 };
+    let is_wanted = |(class, chosen): (usize, &Option<usize>)| {
+        let candidate = &indexed.problem.classes[class][(*chosen)?];
+        let head = graph[indexed.classes[class]].nodes[candidate.term].head;
+        let Head::Op { op, .. } = head else { return None };
+        (graph.analysis.op(op).name() == name).then_some(())
+    };
+    extraction.choice.iter().enumerate().filter_map(is_wanted).count()
+}
+
+/// Cost when a class is computed by an op of this name, and the least cost; `None` where the class
+/// is not reached.
+pub(super) fn forced_cost(
+    target: &Target,
+    graph: &TermGraph,
+    roots: &[Id],
+    class: Id,
+    name: &str,
+) -> Option<(u64, u64)> {
+    let indexed = Costs { target, graph, n_applications: usize::MAX }.problem(roots);
+    let chosen = extract(&indexed.problem)?.cost;
+    let number = indexed.classes.iter().position(|&known| known == graph.find(class))?;
+    let mut problem = indexed.problem;
+    problem.groups.clear();
+    problem.classes[number].retain(|candidate| {
+        let head = graph[indexed.classes[number]].nodes[candidate.term].head;
+        matches!(head, Head::Op { op, .. } if graph.analysis.op(op).name() == name)
+    });
+    problem.roots.push(number);
+    Some((extract(&problem)?.cost, chosen))
+}
+
 /// An extraction problem and the classes that its numbers stand for.
 struct Indexed {
     problem: Problem,

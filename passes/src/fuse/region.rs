@@ -103,13 +103,14 @@ pub(super) fn cut(graph: &Graph) -> Cut {
 /// of their own.
 fn group(graph: &Graph) -> Vec<Option<usize>> {
     let n_uses = graph.use_counts();
-    let n_readers = n_readers(graph, &n_uses);
+    let (n_readers, skipped) = (n_readers(graph, &n_uses), skipped(graph, &n_uses));
     let mut sets = DisjointSets::new(graph.n_nodes());
     for (id, node) in graph.nodes() {
         for &operand in &node.operands {
             let ValueDef::Result { node: producer, index: _ } = graph.def(operand) else { continue };
             let is_constant = graph.node(producer).op.class() == OpClass::Creation;
-            if !is_constant && n_uses[operand.index()] <= MAX_USERS && !is_residual(graph, operand, &n_readers) {
+            let is_stream = skipped[operand.index()] || is_residual(graph, operand, &n_readers);
+            if !is_constant && n_uses[operand.index()] <= MAX_USERS && !is_stream {
                 sets.join(producer.index(), id.index());
             }
         }
@@ -146,6 +147,37 @@ fn is_residual(graph: &Graph, value: ValueId, n_readers: &[u32]) -> bool {
     let Some((_, node)) = graph.producer(value) else { return false };
     let is_stream = is_sum(value) || matches!(node.op, Op::Cast(_)) && is_sum(node.operands[0]);
     is_stream && n_readers[value.index()] > 1
+}
+
+/// Values that a block's result is added to: the block ends in a product, perhaps viewed, rounded
+/// or with a bias, and something else reads the value too.
+fn skipped(graph: &Graph, n_uses: &[u32]) -> Vec<bool> {
+    let mut skipped = vec![false; graph.n_values()];
+    for (_, node) in graph.nodes() {
+        let (Op::Add(_), &[lhs, rhs]) = (&node.op, node.operands.as_slice()) else { continue };
+        if lhs == rhs || graph.ty(lhs).shape != graph.ty(rhs).shape {
+            continue;
+        }
+        for (stream, block) in [(lhs, rhs), (rhs, lhs)] {
+            if n_uses[stream.index()] > 1 && ends_in_product(graph, block) {
+                skipped[stream.index()] = true;
+            }
+        }
+    }
+    skipped
+}
+
+fn ends_in_product(graph: &Graph, mut value: ValueId) -> bool {
+    while let Some((_, node)) = graph.producer(value) {
+        let is_bias = |operand: ValueId| graph.ty(operand).rank() == 1;
+        value = match &node.op {
+            Op::Matmul(_) | Op::FusedMatmul(_) => return true,
+            Op::Reshape(_) | Op::Cast(_) | Op::Transpose(_) => node.operands[0],
+            Op::Add(_) if is_bias(node.operands[1]) => node.operands[0],
+            _ => return false,
+        };
+    }
+    false
 }
 
 /// Readers of each value; a value that one cast reads counts the readers of that cast.

@@ -107,6 +107,15 @@ impl Template {
         }
     }
 
+    /// True when the right side has an op of this name.
+    pub fn makes(&self, op: &str) -> bool {
+        match self {
+            Template::Variable(_) | Template::Number(_) | Template::Combined(..) => false,
+            Template::Result { tuple, .. } => tuple.makes(op),
+            Template::Op { name, children, .. } => *name == op || children.iter().any(|child| child.makes(op)),
+        }
+    }
+
     /// Builds the right side for a match.
     ///
     /// # Errors

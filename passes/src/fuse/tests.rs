@@ -3,6 +3,7 @@
 mod every_rule;
 mod reports;
 mod spellings;
+mod whys;
 
 use ir::Graph;
 

@@ -50,6 +50,24 @@ pub(super) fn where_condition(builder: &mut Builder<'_>, term: &Term) -> Result<
     builder.rewritten(Where, &[inner, on_false, on_true], &locations)
 }
 
+// where(c, where(c, x, y), z) == where(c, x, z), where(c, x, where(c, y, z)) == where(c, x, z)
+pub(super) fn where_where(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
+    let (Op::Where(_), &[condition, on_true, on_false]) = (&term.op, term.operands.as_slice()) else { return Ok(None) };
+    let under_same = |builder: &Builder<'_>, value: ValueId, branch: usize| {
+        let operands = builder.operands_of(value);
+        let is_same = matches!(builder.op_of(value), Some(Op::Where(_))) && operands[0] == condition;
+        // A branch of a smaller shape would change the shape of the whole.
+        (is_same && builder.ty(operands[branch]) == builder.ty(value)).then(|| operands[branch])
+    };
+    let (inner_true, inner_false) = (under_same(builder, on_true, 1), under_same(builder, on_false, 2));
+    if inner_true.is_none() && inner_false.is_none() {
+        return Ok(None);
+    }
+    let locations = builder.absorb(term, &[on_true, on_false]);
+    let branches = [condition, inner_true.unwrap_or(on_true), inner_false.unwrap_or(on_false)];
+    builder.rewritten(Where, &branches, &locations)
+}
+
 /// `value` in the shape that it and `others` broadcast to.
 fn expanded(
     builder: &mut Builder<'_>,

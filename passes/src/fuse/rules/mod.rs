@@ -11,6 +11,7 @@ mod algebra;
 mod cast;
 mod contract;
 mod matmul;
+mod misses;
 mod norm;
 mod reduce;
 mod softmax;
@@ -24,6 +25,8 @@ use super::pattern::{Match, Names, Pattern, Sexp};
 use super::template::Template;
 use super::term::TermGraph;
 use crate::Numerics;
+
+pub(super) use misses::misses;
 
 /// When a rule runs; a phase includes the ones before it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,6 +2,7 @@
 
 use ir::graph::LocationId;
 use ir::ops::{Add, Matmul, Mul, ReduceMean, Relu, Rsqrt, Sqrt};
+use ir::random_graph::{RandomGraphOptions, random_graph};
 use ir::{Dtype, Graph, ValueId};
 use smallvec::smallvec;
 
@@ -9,7 +10,8 @@ use super::fused;
 use crate::Numerics;
 use crate::canonicalize::canonicalize;
 use crate::fuse::{FuseOptions, StopReason, fuse};
-use crate::testing::{Sketch, op_names};
+use crate::manager::{Phase, Unit};
+use crate::testing::{Rounding, Sketch, assert_as_exact, assert_same_values, op_names};
 
 const F32: Dtype = Dtype::F32;
 
@@ -108,4 +110,21 @@ fn plans_that_would_read_their_own_result_fall_back() {
     }
     let (result, _) = fused(&sketch.finish(&[sum]), &FuseOptions::new(Numerics::Contract));
     assert_eq!(result.n_nodes(), 12);
+}
+
+#[test]
+fn random_graphs_keep_every_bit_under_exact_and_stay_near_the_truth() {
+    for seed in 0..100 {
+        let graph = random_graph(seed, &RandomGraphOptions::default());
+        for numerics in Numerics::ALL {
+            let (canonical, _) = canonicalize(&graph, numerics).expect("canonicalizes");
+            let (result, report) = fuse(&canonical, &FuseOptions::new(numerics)).expect("fuses");
+            assert_eq!(result.faults(Phase::Fused), Vec::<String>::new(), "seed {seed}");
+            assert_eq!(report.gap_ps(), 0, "seed {seed}");
+            assert_as_exact(&graph, &result);
+            if numerics == Numerics::Exact {
+                assert_same_values(&graph, &result, Rounding::PerOp, 0.0);
+            }
+        }
+    }
 }
