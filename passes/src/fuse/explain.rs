@@ -186,7 +186,7 @@ impl Question<'_> {
         for region in regions {
             let graph = &region.terms.graph;
             for class in graph.classes() {
-                for term in class.nodes.iter().filter(|term| self.is_wanted(graph, term.head)) {
+                if let Some(term) = class.nodes.iter().find(|term| self.is_wanted(graph, term.head)) {
                     let proof = Proof::of(term.origin, &region.saturation);
                     let rules = proof.rules.iter().map(|&rule| &rules::all()[rule]);
                     let is_allowed = |rule: &&Rule| self.options.numerics.allows(rule.class);
