@@ -4,7 +4,7 @@
 #   make dev    .venv with PyTorch and the wheel, and target/release/neffuse
 #   make demo   RMSNorm through torch.compile, its binary on the simulator, and its times
 #   make test   all tests
-#   make lint   formatting, clippy, documentation
+#   make lint   formatting and lints of Rust and Python, documentation
 #   make bench  compile times
 
 SHELL := /bin/bash
@@ -59,7 +59,9 @@ snapshots: test-rust
 	if [ -n "$$orphans" ]; then echo "no test uses these snapshots:"; echo "$$orphans"; exit 1; fi
 	@echo "every snapshot is used"
 
-lint:
+lint: .venv/.wheel
+	$(BIN)/ruff check python examples
+	$(BIN)/ruff format --check python examples
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked

@@ -135,18 +135,15 @@ class _Writer:
         if not isinstance(value, torch.Tensor):
             return  # a size: its uses are written as the number it has now
         desc = node.meta.get("desc")
-        entry = {
-            "id": self.new_id(node),
-            "name": node.name,
-            "desc": None if desc is None else str(desc),
-            "role": self.role(position, desc),
-            "out": _result(node),
-        }
         fqn = self.parameter_names.get(getattr(desc, "idx", None))
+        self.input(node, position, self.role(position, desc), None if desc is None else str(desc), _result(node), fqn)
+
+    def input(self, node, source, role, desc, result, fqn=None):
+        entry = {"id": self.new_id(node), "name": node.name, "desc": desc, "role": role, "out": result}
         if fqn is not None:
             entry["fqn"] = fqn
         self.capture.document["inputs"].append(entry)
-        self.capture.inputs.append(position)
+        self.capture.inputs.append(source)
 
     def role(self, position, desc) -> str:
         if self.kind != "backward":
@@ -166,9 +163,7 @@ class _Writer:
             n_bytes = value.numel() * value.element_size()
             data = bytes(value.reshape(-1).view(torch.uint8).tolist()) if n_bytes <= MAX_CONSTANT_BYTES else None
         if data is None:
-            entry = {"id": self.new_id(node), "name": node.name, "desc": None, "role": "static", "out": _tensor(node, value)}
-            self.capture.document["inputs"].append(entry)
-            self.capture.inputs.append(value)
+            self.input(node, value, "static", None, _tensor(node, value))
             return
         self.capture.document["constants"][node.target] = {
             "shape": list(value.shape),
@@ -198,7 +193,8 @@ class _Writer:
         return _is_number(condition) and bool(_number(condition))
 
     def node(self, node, target, args, kwargs, result):
-        entry = {"id": self.new_id(node), "name": node.name, "target": target, "args": args, "kwargs": kwargs, "out": result}
+        entry = {"id": self.new_id(node), "name": node.name, "target": target, "args": args, "kwargs": kwargs}
+        entry["out"] = result
         stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
         if stack:
             entry["module"] = list(stack.values())[-1][0]

@@ -84,7 +84,7 @@ def test_constants_of_the_function(check):
 
 def test_outputs_that_need_no_device(check, compilations):
     x = torch.randn(3, 4)
-    same, transposed, size = check(lambda x: (x, x.t(), x.shape[0]), x)
+    same, transposed, _ = check(lambda x: (x, x.t(), x.shape[0]), x)
     assert same.data_ptr() == x.data_ptr() == transposed.data_ptr()
     assert compilations == []
 

@@ -1,0 +1,37 @@
+"""The compiler and the simulator, in Rust."""
+
+from collections.abc import Sequence
+
+__version__: str
+
+#: Address, element type, shape, strides in elements.
+Buffer = tuple[int, str, Sequence[int], Sequence[int]]
+
+class NeffuseError(RuntimeError):
+    """Any error of neffuse."""
+
+class InputError(NeffuseError):
+    """A graph, tensor or option is wrong."""
+
+class UnsupportedError(NeffuseError):
+    """A graph has nodes that cannot be compiled."""
+
+    #: All of them, with the keys node, op, module, line, type and reason.
+    nodes: list[dict[str, str]]
+
+class InternalError(NeffuseError):
+    """A fault of neffuse itself."""
+
+class Compiled:
+    """A compiled graph, loaded and ready to run."""
+
+    @property
+    def neff(self) -> bytes: ...
+    @property
+    def report(self) -> str: ...
+    def run(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None: ...
+
+def compile(
+    document: bytes, *, target: str = "trn2", numerics: str = "contract", name: str = "the graph"
+) -> Compiled: ...
+def supported_overloads() -> list[str]: ...
