@@ -98,6 +98,15 @@ impl BytePattern {
         self.dims.is_empty()
     }
 
+    /// First byte of every run.
+    pub(crate) fn run_starts(&self) -> Vec<i64> {
+        let mut starts = vec![self.low];
+        for &(step, count) in &self.dims {
+            starts = starts.iter().flat_map(|start| (0..count).map(move |at| start + at * step)).collect();
+        }
+        starts
+    }
+
     /// Numbers of the blocks of `length` bytes that hold some byte of the pattern, ascending; of
     /// patterns with many runs, all from the first to the last.
     pub(crate) fn blocks(&self, length: i64) -> Vec<i64> {
@@ -106,11 +115,8 @@ impl BytePattern {
         if n_runs > MAX_RUNS {
             return span(self.low, self.high()).collect();
         }
-        let mut starts = vec![self.low];
-        for &(step, count) in &self.dims {
-            starts = starts.iter().flat_map(|start| (0..count).map(move |at| start + at * step)).collect();
-        }
-        let mut blocks: Vec<i64> = starts.into_iter().flat_map(|start| span(start, start + self.run)).collect();
+        let runs = self.run_starts().into_iter();
+        let mut blocks: Vec<i64> = runs.flat_map(|start| span(start, start + self.run)).collect();
         blocks.sort_unstable();
         blocks.dedup();
         blocks
@@ -254,11 +260,7 @@ mod tests {
     use super::BytePattern;
 
     fn bytes(pattern: &BytePattern) -> Vec<i64> {
-        let mut starts = vec![pattern.low];
-        for &(step, count) in &pattern.dims {
-            starts = starts.iter().flat_map(|start| (0..count).map(move |at| start + at * step)).collect();
-        }
-        starts.iter().flat_map(|start| (0..pattern.run).map(move |at| start + at)).collect()
+        pattern.run_starts().iter().flat_map(|start| (0..pattern.run).map(move |at| start + at)).collect()
     }
 
     fn pattern(offset: i64, steps: &[(i64, i64)], size: i64) -> BytePattern {

@@ -116,6 +116,60 @@ fn tiles_beyond_sbuf_are_spilled_and_come_back() {
     }
 }
 
+/// Makes a random program's SBUF tiles so long that only about `n_tiles` fit at once.
+fn with_long_tiles(mut program: Program, n_tiles: u32) -> Program {
+    let usable = program.target.target().sbuf_usable_bytes;
+    for tile in program.tiles.iter_mut().filter(|tile| tile.space == Space::Sbuf) {
+        tile.bytes_per_partition = usable / n_tiles / 4 * 4;
+    }
+    program
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_programs_survive_spilling(
+        target in targets(),
+        seed in 0..1u64 << 40,
+        n_steps in 10..60usize,
+        n_tiles in 3..7u32,
+    ) {
+        let lowered = with_long_tiles(random_program(target, seed, n_steps, 12), n_tiles);
+        let meaning = Machine::meaning(&lowered);
+        let (scheduled, _) = schedule(&lowered, &ScheduleOptions::default());
+        let (allocated, _) = allocate(&scheduled).expect("one instruction's tiles fit");
+        prop_assert_eq!(&Machine::meaning(&allocated), &meaning, "allocated:\n{}", allocated);
+        let (synchronized, _) = synchronize(&allocated).expect("test programs need few semaphores");
+        expect_clean(&synchronized);
+        for run in 0..4 {
+            let outputs = Machine::race(&synchronized, seed ^ (run << 41));
+            prop_assert_eq!(outputs.as_ref(), Ok(&meaning), "{}", synchronized);
+        }
+    }
+}
+
+#[test]
+fn loads_far_ahead_of_their_use_are_put_off_instead_of_repeated() {
+    let target = TargetName::Trn2;
+    let mut builder = Builder::new(target);
+    let n_columns = target.target().sbuf_usable_bytes / 16;
+    let input = builder.tensor(HbmKind::Input(0), n_columns);
+    let output = builder.tensor(HbmKind::Output(0), n_columns);
+    let tiles: Vec<_> = (0..12).map(|_| builder.tile(Space::Sbuf, n_columns)).collect();
+    for &tile in &tiles {
+        builder.load(tile, input, 0, 8);
+    }
+    for &tile in &tiles {
+        builder.store(output, tile, 0, 8);
+    }
+    let (scheduled, _) = schedule(&builder.program, &ScheduleOptions::default());
+    let (allocated, statistics) = allocate(&scheduled).expect("spilling makes room");
+    assert_eq!((statistics.n_spill_transfers, statistics.spill_bytes), (0, 0), "{allocated}");
+    assert_eq!(allocated.instructions.len(), 24);
+    assert_eq!(Machine::meaning(&allocated), Machine::meaning(&builder.program));
+}
+
 #[test]
 fn spilled_programs_keep_their_meaning() {
     // The tiles are wide, so that few fit, but only their first columns are used.

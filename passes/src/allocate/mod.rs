@@ -8,6 +8,7 @@ mod banks;
 mod check;
 mod live;
 mod pack;
+mod regions;
 mod spill;
 
 use std::fmt;
@@ -86,8 +87,8 @@ pub fn allocate(program: &Program) -> Result<(Program, AllocateStatistics), Allo
         statistics.sbuf_live_bound_bytes = bound;
         statistics.sbuf_peak_bytes_per_partition = peak;
         statistics.n_spilled_tiles = spills.n_tiles;
-        statistics.n_spill_transfers = spills.n_transfers;
-        statistics.spill_bytes = spills.bytes;
+        statistics.n_spill_transfers = usize::try_from(spills.n_transfers).unwrap_or(0);
+        statistics.spill_bytes = u64::try_from(spills.bytes).unwrap_or(0);
         place_psum(&mut spilled, target, &ranges)?;
         place_unused(&mut spilled, &ranges);
         statistics.n_tiles = spilled.tiles.len();
