@@ -1,19 +1,25 @@
 //! `neffuse explain`: what was fused, by which rules, and at which price.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::Args;
+use ir::graph::{Location, LocationId};
+use passes::canonicalize;
+use passes::fuse::{Answer, FuseOptions, fused_op_names, why_not};
+use passes::manager::PassError;
 
 use super::compile::{CompileOutcome, Parameters, compile_file};
 use super::progress::Terminal;
 use super::{CompileOptions, Outcome, ReportArgs, pass_names, stem};
 use crate::error::Error;
-use crate::pipeline::Compiled;
+use crate::pipeline::{Compiled, Options};
 
 /// Explain what was fused and why
 ///
 /// For each fused op: the FX nodes it stands for, the rules that proved it equal, and the numerics
-/// class of that proof.
+/// class of that proof. For each kind of fused op that is missing though something resembles it: what
+/// came nearest, and the op or condition that broke it.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -37,10 +43,50 @@ pub(super) fn command(arguments: &ExplainArgs) -> Result<Outcome, Error> {
     if arguments.report.is_json() {
         return Ok(Outcome::text(outcome.report.to_json() + "\n"));
     }
-    Ok(Outcome::text(text(&stem(&arguments.input), &outcome)))
+    let missing = missing_text(&outcome, &options)?;
+    Ok(Outcome::text(text(&stem(&arguments.input), &outcome, &missing)))
 }
 
-fn text(name: &str, CompileOutcome { imported, compiled, report }: &CompileOutcome) -> String {
+/// A paragraph for each kind of fused op that is not in the result though something resembles it.
+fn missing_text(outcome: &CompileOutcome, options: &Options) -> Result<String, Error> {
+    let internal = |error: PassError| Error::Internal(error.to_string());
+    let (canonical, _) = canonicalize::canonicalize(&outcome.imported, options.numerics).map_err(internal)?;
+    let fused: BTreeSet<LocationId> =
+        outcome.compiled.fuse.fusions.iter().flat_map(|fusion| fusion.locations.iter().copied()).collect();
+    let fuse_options = FuseOptions {
+        numerics: options.numerics,
+        fuel: None,
+        disabled_rules: options.disabled_rules.clone(),
+        target: options.target,
+    };
+    let mut text = String::new();
+    for op in fused_op_names() {
+        let why = why_not(&canonical, op, &fuse_options).map_err(internal)?;
+        // What another fused op stands for is not missing.
+        let is_elsewhere = why.locations.iter().all(|location| fused.contains(location));
+        let is_close = match &why.answer {
+            Answer::Recognised { .. } | Answer::Nothing => false,
+            Answer::Partial { n_fitting, n_ops, .. } => 3 * n_fitting >= 2 * n_ops,
+            Answer::LostOnCost { .. }
+            | Answer::TooStrict { .. }
+            | Answer::Disabled { .. }
+            | Answer::Refused { .. }
+            | Answer::Another { .. } => true,
+        };
+        if is_elsewhere || !is_close {
+            continue;
+        }
+        text += &format!("\nmissing: {why}\n");
+        for location in &why.locations {
+            let Location { node, target, module, line } = &canonical.locations[location.index()];
+            let place = [module.as_str(), line.as_str()].join(" ");
+            text += &format!("  at   {node} = {target} {}\n", place.trim());
+        }
+    }
+    Ok(text)
+}
+
+fn text(name: &str, CompileOutcome { imported, compiled, report }: &CompileOutcome, missing: &str) -> String {
     let numerics = report.numerics.as_deref().unwrap_or_default();
     let mut text = format!(
         "{name}: {} nodes imported, {} after fusion, {} fused ops ({numerics})\n",
@@ -57,7 +103,7 @@ fn text(name: &str, CompileOutcome { imported, compiled, report }: &CompileOutco
             text += &format!("  by   {}\n", fusion.rules.join(", "));
         }
     }
-    text + &fuse_text(compiled)
+    text + missing + &fuse_text(compiled)
 }
 
 fn fuse_text(compiled: &Compiled) -> String {

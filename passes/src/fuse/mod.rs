@@ -126,6 +126,19 @@ pub fn rule_names() -> impl ExactSizeIterator<Item = (&'static str, Numerics)> {
     rules::all().iter().map(|rule| (rule.name, rule.class))
 }
 
+/// Names of the fused ops that rules make, in the order of the rule set.
+pub fn fused_op_names() -> Vec<&'static str> {
+    let mut names: Vec<&'static str> = Vec::new();
+    for rule in rules::all() {
+        for name in plan::FUSED_OPS {
+            if rule.right.makes(name) && !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
 /// The graph with its fused ops chosen, and what was done.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 //! of the result comes from.
 
 use egg::{EGraph, Id};
-use ir::ops::OpClass;
+use ir::ops::{FusedMatmul, Gelu, GeluTanh, LayerNorm, LogSoftmax, OpDef, RmsNorm, Sigmoid, Silu, Softmax};
 use ir::target::Target;
 use ir::{Op, TensorType};
 use smallvec::SmallVec;
@@ -382,8 +382,20 @@ impl Proof {
     }
 }
 
+/// Ops that stand for several ops of a model.
+pub(super) const FUSED_OPS: [&str; 9] = [
+    RmsNorm::NAME,
+    LayerNorm::NAME,
+    Softmax::NAME,
+    LogSoftmax::NAME,
+    Gelu::NAME,
+    GeluTanh::NAME,
+    Silu::NAME,
+    Sigmoid::NAME,
+    FusedMatmul::NAME,
+];
+
 /// True for ops that stand for several ops of a model.
 pub(super) fn is_fused(op: &Op) -> bool {
-    op.class() == OpClass::Fused
-        || matches!(op, Op::FusedMatmul(_) | Op::Gelu(_) | Op::GeluTanh(_) | Op::Silu(_) | Op::Sigmoid(_))
+    FUSED_OPS.contains(&op.name())
 }
