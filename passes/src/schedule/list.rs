@@ -121,6 +121,8 @@ struct Scheduler<'a> {
     ready_ps: Vec<u64>,
     done_ps: Vec<u64>,
     is_scheduled: Vec<bool>,
+    /// The version of memory at which a task was last found not to fit.
+    refused_at: Vec<Option<u64>>,
     order: Vec<Placement>,
     now_ps: u64,
     sbuf: Pressure,
@@ -180,6 +182,7 @@ impl<'a> Scheduler<'a> {
             ready_ps: vec![0; tasks.len()],
             done_ps: vec![0; tasks.len()],
             is_scheduled: vec![false; tasks.len()],
+            refused_at: vec![None; tasks.len()],
             order: Vec::with_capacity(tasks.len()),
             now_ps: 0,
             sbuf: Pressure::new(limits.sbuf_bytes, &sizes(Space::Sbuf), &tiles_of(|task| &task.sbuf_tiles)),
@@ -280,11 +283,20 @@ impl<'a> Scheduler<'a> {
     /// True if the task fits into memory and no other engine would finish it earlier.
     fn can_start(&mut self, position: usize, engine: Engine) -> bool {
         let task = &self.tasks[position];
-        let Some(choice) = task.choices.iter().min_by_key(|choice| self.finish(position, choice)) else { return false };
-        choice.engine == engine
-            && self.earliest_start(position, choice) <= self.now_ps
-            && self.sbuf.admits(&task.sbuf_tiles)
-            && self.psum.admits(&task.psum_tiles)
+        let is_free = |choice: &Choice| self.earliest_start(position, choice) <= self.now_ps;
+        if !task.choices.iter().any(|choice| choice.engine == engine && is_free(choice)) {
+            return false;
+        }
+        let version = self.sbuf.version() + self.psum.version();
+        if self.refused_at[position] == Some(version) {
+            return false;
+        }
+        if !(self.sbuf.admits(&task.sbuf_tiles) && self.psum.admits(&task.psum_tiles)) {
+            self.refused_at[position] = Some(version);
+            return false;
+        }
+        let best = task.choices.iter().min_by_key(|choice| self.finish(position, choice));
+        best.is_some_and(|choice| choice.engine == engine)
     }
 
     /// When a function of these sets can start. The load that it may need comes right after ACT's

@@ -5,6 +5,8 @@
 //! admitted change keeps the original order of the rest feasible, scheduling never reaches a point
 //! where nothing fits, and never needs more memory than the limit or the original order.
 
+use smallvec::SmallVec;
+
 /// Maximum over ranges of positions, with additions to ranges, in O(log n).
 struct MaxTree {
     n_leaves: usize,
@@ -68,6 +70,7 @@ pub(super) struct Pressure {
     scheduled: Vec<bool>,
     /// First position not yet scheduled.
     front: usize,
+    version: u64,
 }
 
 struct TileState {
@@ -93,28 +96,34 @@ impl Pressure {
                 tree.add(first as usize, last as usize + 1, tile.size);
             }
         }
-        Pressure { tree, limit, tiles, scheduled: vec![false; accessed.len()], front: 0 }
+        Pressure { tree, limit, tiles, scheduled: vec![false; accessed.len()], front: 0, version: 0 }
     }
 
     /// True if scheduling an instruction with these tiles next keeps the rest within the limit.
     pub(super) fn admits(&mut self, tile_idxs: &[u32]) -> bool {
-        let mut started = Vec::new();
-        let mut fits = true;
-        for &tile_idx in tile_idxs {
+        let starting = tile_idxs.iter().filter_map(|&tile_idx| {
             let tile = &self.tiles[tile_idx as usize];
-            let Some(&first) = tile.accesses.first() else { continue };
-            if tile.is_live || first as usize <= self.front {
-                continue;
+            let first = *tile.accesses.first()? as usize;
+            (!tile.is_live && first > self.front).then_some((first, tile.size))
+        });
+        let starting: SmallVec<[(usize, i64); 4]> = starting.collect();
+        let mut fits = true;
+        for (started_idx, &(end, size)) in starting.iter().enumerate() {
+            fits = fits && self.tree.max(self.front, end) + size <= self.limit;
+            // The next one comes on top.
+            if fits && started_idx + 1 < starting.len() {
+                self.tree.add(self.front, end, size);
+            } else {
+                starting[..started_idx].iter().for_each(|&(end, size)| self.tree.add(self.front, end, -size));
+                break;
             }
-            let (end, size) = (first as usize, tile.size);
-            fits &= self.tree.max(self.front, end) + size <= self.limit;
-            self.tree.add(self.front, end, size);
-            started.push((end, size));
-        }
-        for (end, size) in started {
-            self.tree.add(self.front, end, -size);
         }
         fits
+    }
+
+    /// Changes whenever instructions that were not admitted may have become so.
+    pub(super) fn version(&self) -> u64 {
+        self.version
     }
 
     /// Records that the instruction at `position`, which accesses these tiles, comes next.
@@ -133,9 +142,11 @@ impl Pressure {
             }
             let end = tile.accesses.last().map_or(self.front, |&access| access as usize + 1);
             self.tree.add(end, last as usize + 1, -tile.size);
+            self.version += u64::from(end <= last as usize);
         }
         while self.scheduled.get(self.front).is_some_and(|&scheduled| scheduled) {
             self.front += 1;
+            self.version += 1;
         }
     }
 
