@@ -2,7 +2,7 @@
 //!
 //! Pass k computes the reductions that depend on k earlier ones, chunk by chunk, reading its inputs
 //! again; the last pass computes and stores the results as long as the rows. Nothing as long as a
-//! row stays on chip. Fused ops were taken apart before ([`expand_long_rows`]).
+//! row stays on chip. Fused ops were taken apart before (`expand_long_rows`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,7 +2,7 @@
 //! graph inputs and constants and stores of graph outputs and nothing else in HBM.
 //!
 //! Runs of row-wise nodes over the same rows are emitted tile by tile, so that their intermediates
-//! die early ([`rowwise`]). Movement ops only rewrite maps. Contractions and gathers have files of
+//! die early (`rowwise`). Movement ops only rewrite maps. Contractions and gathers have files of
 //! their own. Scheduling, addresses and semaphores come later, in `passes`.
 
 use std::collections::BTreeMap;
