@@ -1,7 +1,7 @@
 //! The fxg-json/1 document as it stands in the file, checked for shape but not for meaning.
 //!
 //! Relies on serde for syntax and for the bound on nesting. What a node computes is the business
-//! of [`super::aten`]; how values refer to each other is that of [`super::fxg`].
+//! of `aten`; how values refer to each other is that of `fxg`.
 
 use std::collections::BTreeMap;
 
