@@ -48,8 +48,10 @@ fn attend(call: &mut Call<'_>) -> Result<(ValueId, ValueId), Refusal> {
     let scores = call.apply(Mul, &[scores, scale])?;
     let (scores, has_mask) = masked(call, scores)?;
     let weights = if has_mask { safe_softmax_rows(call, scores)? } else { call.apply(Softmax, &[scores])? };
-    let weights = call.cast(weights, dtype)?;
-    Ok((matmul(call, weights, value, dtype)?, scores))
+    // PyTorch's kernels normalize after the product, in f32; 16-bit weights could be less exact.
+    let value = call.cast(value, compute)?;
+    let output = matmul(call, weights, value, compute)?;
+    Ok((call.cast(output, dtype)?, scores))
 }
 
 /// Keys or values with as many heads as the query: each is shared by a group of query heads.
