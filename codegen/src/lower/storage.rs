@@ -329,7 +329,8 @@ impl Lowerer<'_> {
 
     /// DMAs that copy a box to a box of the same extents.
     pub(super) fn copy_piece(&mut self, dst: &Piece, dst_dtype: Dtype, src: &Piece, src_dtype: Dtype) {
-        let (to, from) = (low_words(dst.access(dst_dtype)), low_words(src.access(src_dtype)));
+        let words = if dst_dtype == Dtype::I64 && src_dtype == Dtype::I64 { both_words } else { low_words };
+        let (to, from) = (words(dst.access(dst_dtype)), words(src.access(src_dtype)));
         if to.dims.len() <= MAX_DIMS && from.dims.len() <= MAX_DIMS {
             let queue = self.copy_queue();
             self.emit(Engine::Sp, InstructionKind::Dma { dst: to, src: from, queue, gather: None });
@@ -438,6 +439,18 @@ fn low_words(mut access: DmaAccess) -> DmaAccess {
     access.offset *= 2;
     for dim in &mut access.dims {
         dim.step *= 2;
+    }
+    access
+}
+
+/// A 64-bit integer access as an access to both 32-bit words of every element.
+fn both_words(access: DmaAccess) -> DmaAccess {
+    let mut access = low_words(access);
+    match access.dims.last_mut() {
+        Some(last) if last.step == 2 && last.partition_step == 0 => {
+            *last = DmaDim { step: 1, count: 2 * last.count, ..*last };
+        }
+        Some(_) | None => access.dims.push(DmaDim { partition_step: 0, step: 1, count: 2 }),
     }
     access
 }

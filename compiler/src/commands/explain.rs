@@ -24,10 +24,14 @@ use crate::pipeline::{Compiled, Options};
 #[command(after_help = "\
 Examples:
   neffuse explain model.json
-  neffuse explain model.json --numerics exact      what stays apart when every rounding counts")]
+  neffuse explain model.json --numerics exact      what stays apart when every rounding counts
+  neffuse explain model.json --why-not rms_norm    answered even where nothing resembles the op")]
 pub(super) struct ExplainArgs {
     /// The graph: .json (fxg-json/1) or .ir
     input: PathBuf,
+    /// Answer for this fused op in any case; may be repeated
+    #[arg(long, value_name = "OP")]
+    why_not: Vec<String>,
     #[command(flatten)]
     options: CompileOptions,
     #[command(flatten)]
@@ -43,12 +47,17 @@ pub(super) fn command(arguments: &ExplainArgs) -> Result<Outcome, Error> {
     if arguments.report.is_json() {
         return Ok(Outcome::text(outcome.report.to_json() + "\n"));
     }
-    let missing = missing_text(&outcome, &options)?;
+    let missing = missing_text(&outcome, &options, &arguments.why_not)?;
     Ok(Outcome::text(text(&stem(&arguments.input), &outcome, &missing)))
 }
 
-/// A paragraph for each kind of fused op that is not in the result though something resembles it.
-fn missing_text(outcome: &CompileOutcome, options: &Options) -> Result<String, Error> {
+/// A paragraph for each kind of fused op that is asked for, or that is not in the result though
+/// something resembles it.
+fn missing_text(outcome: &CompileOutcome, options: &Options, asked: &[String]) -> Result<String, Error> {
+    if let Some(unknown) = asked.iter().find(|op| !fused_op_names().any(|known| known == op.as_str())) {
+        let known: Vec<&str> = fused_op_names().collect();
+        return Err(Error::Input(format!("no fused op is named `{unknown}`; there are {}", known.join(", "))));
+    }
     let internal = |error: PassError| Error::Internal(error.to_string());
     let (canonical, _) = canonicalize::canonicalize(&outcome.imported, options.numerics).map_err(internal)?;
     let fused: BTreeSet<LocationId> =
@@ -73,10 +82,12 @@ fn missing_text(outcome: &CompileOutcome, options: &Options) -> Result<String, E
             | Answer::Refused { .. }
             | Answer::Another { .. } => true,
         };
-        if is_elsewhere || !is_close {
+        let is_asked = asked.iter().any(|name| name == op);
+        if !is_asked && (is_elsewhere || !is_close) {
             continue;
         }
-        text += &format!("\nmissing: {why}\n");
+        let heading = if is_asked { "asked" } else { "missing" };
+        text += &format!("\n{heading}: {why}\n");
         for location in &why.locations {
             let Location { node, target, module, line } = &canonical.locations[location.index()];
             let place = [module.as_str(), line.as_str()].join(" ");
