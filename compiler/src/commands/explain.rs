@@ -54,8 +54,8 @@ pub(super) fn command(arguments: &ExplainArgs) -> Result<Outcome, Error> {
 /// A paragraph for each kind of fused op that is asked for, or that is not in the result though
 /// something resembles it.
 fn missing_text(outcome: &CompileOutcome, options: &Options, asked: &[String]) -> Result<String, Error> {
-    if let Some(unknown) = asked.iter().find(|op| !fused_op_names().any(|known| known == op.as_str())) {
-        let known: Vec<&str> = fused_op_names().collect();
+    if let Some(unknown) = asked.iter().find(|op| !fused_op_names().contains(&op.as_str())) {
+        let known = fused_op_names();
         return Err(Error::Input(format!("no fused op is named `{unknown}`; there are {}", known.join(", "))));
     }
     let internal = |error: PassError| Error::Internal(error.to_string());
