@@ -160,11 +160,26 @@ impl<'g> Lowerer<'g> {
         match node.op.class() {
             OpClass::Movement => self.movement(node),
             OpClass::Creation => self.creation(node),
-            OpClass::Contraction => self.contraction(node),
+            OpClass::Contraction => match self.too_wide(node) {
+                Some(reason) => return Err(vec![Unsupported { node: id, reason }]),
+                None => self.contraction(node),
+            },
             OpClass::Indexing => self.indexing(id, node)?,
             OpClass::Pointwise | OpClass::Reduction | OpClass::Scan | OpClass::Fused => unreachable!("handled above"),
         }
         Ok(())
+    }
+
+    /// Why the result of a contraction does not fit on chip, if it does not: all its batches lie in
+    /// one tile.
+    fn too_wide(&self, node: &Node) -> Option<String> {
+        let result = node.results[0];
+        let layout = self.graph.layouts[result.index()].expect("contractions are placed");
+        let ty = self.graph.ty(result);
+        let (n_outer, _, n_free) = layout.extents(&ty.shape);
+        let n_bytes = n_outer * n_free * stored_dtype(ty.dtype).size_bytes();
+        let limit = self.target.sbuf_usable_bytes as usize;
+        (n_bytes > limit).then(|| format!("a result of {n_bytes} bytes per partition; SBUF holds {limit}"))
     }
 
     fn creation(&mut self, node: &Node) {
