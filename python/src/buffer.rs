@@ -3,7 +3,7 @@
 //! A buffer is an address with a type and strides. It is valid while the call that carries it runs:
 //! the caller keeps the tensors alive and changes none of them meanwhile.
 
-use compiler::import::document::dtype_of;
+use compiler::import::dtype_of;
 use compiler::strided::{View, ViewMut, extent_bytes};
 use ir::TensorType;
 use pyo3::{FromPyObject, PyResult};

@@ -1,13 +1,14 @@
 //! The fxg-json/1 document as it stands in the file, checked for shape but not for meaning.
 //!
-//! Relies on serde for syntax and for the bound on nesting. What a node computes is the business
-//! of `aten`; how values refer to each other is that of `fxg`.
+//! Relies on serde for syntax and for the bound on nesting. What it says of a graph is the business
+//! of `fxg`.
 
 use std::collections::BTreeMap;
 
-use ir::Dtype;
 use serde::Deserialize;
 use serde_json::Value;
+
+use super::captured::{Argument, Recorded, RecordedTensor, Size};
 
 /// The only format version that is read.
 pub const FORMAT: &str = "fxg-json/1";
@@ -15,7 +16,6 @@ pub const FORMAT: &str = "fxg-json/1";
 /// A whole file.
 #[derive(Deserialize)]
 pub struct Document {
-    pub format: String,
     #[serde(default)]
     pub name: String,
     pub inputs: Vec<InputEntry>,
@@ -70,120 +70,6 @@ pub struct ConstantEntry {
     /// Base64 of little-endian elements; absent where the writer found it too large.
     #[serde(default)]
     pub data: Option<String>,
-}
-
-/// An argument of a node.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Argument {
-    Nothing,
-    Bool(bool),
-    Int(i64),
-    Float(f64),
-    Reference(u64),
-    Text(String),
-    Dtype(String),
-    Device(String),
-    MemoryFormat(String),
-    Layout(String),
-    Symbol(String),
-    /// A Python slice or a complex number: no overload that is known takes one.
-    Opaque(&'static str),
-    List(Vec<Argument>),
-}
-
-/// What the writer recorded of a node's result.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Recorded {
-    Nothing,
-    Tensor(RecordedTensor),
-    Tuple(Vec<Recorded>),
-    /// A size that is not known before the call.
-    Symbol(String),
-}
-
-/// Type and strides of a recorded tensor.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RecordedTensor {
-    /// PyTorch's name, for example `bfloat16`.
-    pub dtype: String,
-    pub shape: Vec<Size>,
-    pub strides: Vec<Size>,
-}
-
-/// A dimension or stride.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Size {
-    Known(usize),
-    Symbol(String),
-}
-
-impl RecordedTensor {
-    /// The type as people read it, for example `float32[4, 512]`.
-    pub fn text(&self) -> String {
-        let sizes: Vec<String> = self.shape.iter().map(Size::text).collect();
-        format!("{}[{}]", self.dtype, sizes.join(", "))
-    }
-
-    /// The shape where every dimension is known.
-    pub fn known_shape(&self) -> Option<Vec<usize>> {
-        self.shape.iter().map(Size::known).collect()
-    }
-
-    /// The strides where every one is known.
-    pub fn known_strides(&self) -> Option<Vec<usize>> {
-        self.strides.iter().map(Size::known).collect()
-    }
-}
-
-impl Size {
-    /// The number, where it is one.
-    pub fn known(&self) -> Option<usize> {
-        match self {
-            Size::Known(size) => Some(*size),
-            Size::Symbol(_) => None,
-        }
-    }
-
-    fn text(&self) -> String {
-        match self {
-            Size::Known(size) => size.to_string(),
-            Size::Symbol(expression) => expression.clone(),
-        }
-    }
-}
-
-impl Recorded {
-    /// The result's type as people read it.
-    pub fn text(&self) -> String {
-        match self {
-            Recorded::Nothing => "none".to_owned(),
-            Recorded::Tensor(tensor) => tensor.text(),
-            Recorded::Tuple(items) => {
-                let items: Vec<String> = items.iter().map(Recorded::text).collect();
-                format!("({})", items.join(", "))
-            }
-            Recorded::Symbol(expression) => expression.clone(),
-        }
-    }
-}
-
-/// The element type with this PyTorch name; `None` where the IR has no such type.
-pub fn dtype_of(name: &str) -> Option<Dtype> {
-    Some(match name {
-        "float64" => Dtype::F64,
-        "float32" => Dtype::F32,
-        "bfloat16" => Dtype::Bf16,
-        "float16" => Dtype::F16,
-        "float8_e5m2" => Dtype::F8E5m2,
-        "int64" => Dtype::I64,
-        "int32" => Dtype::I32,
-        "int16" => Dtype::I16,
-        "int8" => Dtype::I8,
-        "uint8" => Dtype::U8,
-        "bool" => Dtype::Bool,
-        // `float8_e4m3fn` reaches 448 and has no infinities: it is not the chips' `f8e4m3`.
-        _ => return None,
-    })
 }
 
 /// Reads an argument.
@@ -280,7 +166,7 @@ fn parse_sizes(name: &str, value: Option<&Value>) -> Result<Vec<Size>, String> {
 mod tests {
     use serde_json::json;
 
-    use super::{Argument, Recorded, dtype_of, parse_argument, parse_recorded};
+    use super::{Argument, Recorded, parse_argument, parse_recorded};
 
     #[test]
     fn arguments_of_every_tag_are_read() {
@@ -307,6 +193,5 @@ mod tests {
         let Ok(Recorded::Tensor(tensor)) = parse_recorded(&value) else { panic!("a tensor is recorded") };
         assert_eq!(tensor.text(), "float32[s1, 8]");
         assert_eq!(tensor.known_shape(), None);
-        assert_eq!(dtype_of("float8_e4m3fn"), None);
     }
 }

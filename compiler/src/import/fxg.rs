@@ -1,42 +1,30 @@
-//! From an fxg-json/1 document to a graph.
-//!
-//! Ids are resolved in document order, so that cycles and forward references cannot be expressed.
-//! A node that is refused is replaced by a stand-in of its recorded type, and the import goes on:
-//! the caller learns of all refused nodes at once. A graph with stand-ins is never returned.
+//! From an fxg-json/1 document to a captured graph.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use ir::graph::{InputRole, Location, LocationId};
-use ir::ops::Constant;
-use ir::types::{Shape, packed_strides};
-use ir::{Dtype, Graph, TensorType, ValueId};
+use ir::graph::{InputRole, Location};
 use serde_json::Value;
-use smallvec::SmallVec;
 
-use super::aten::{self, Binding, Built, Call, MAX_ELEMENTS, Refusal};
+use super::ImportError;
+use super::captured::{CapturedGraph, CapturedInput, CapturedNode, CapturedOutput, StoredData, StoredTensor};
 use super::document::{
-    Argument, ConstantEntry, Document, FORMAT, InputEntry, NodeEntry, OutputEntry, Recorded, RecordedTensor, dtype_of,
-    parse_argument, parse_recorded,
+    ConstantEntry, Document, FORMAT, InputEntry, NodeEntry, OutputEntry, parse_argument, parse_recorded,
 };
-use super::{ImportError, UnsupportedNode};
-
-/// Nodes and inputs that a document may have.
-const MAX_ENTRIES: usize = 1 << 20;
 
 /// Reads an fxg-json/1 document.
 ///
 /// # Errors
-/// What is no graph, or every node that cannot be compiled.
-pub fn parse(text: &[u8]) -> Result<Graph, ImportError> {
+/// What is no document.
+pub fn read(text: &[u8]) -> Result<CapturedGraph, ImportError> {
     // The version is read alone first: another version may have other fields.
-    let format = serde_json::from_slice::<FormatOnly>(text).map_err(|error| malformed(format!("no graph: {error}")))?;
-    if format.format != FORMAT {
-        return Err(malformed(format!("format `{}` is not known; `{FORMAT}` is", format.format)));
+    let format = serde_json::from_slice::<FormatOnly>(text);
+    let format = format.map_err(|error| ImportError::Malformed(format!("no graph: {error}")))?.format;
+    if format != FORMAT {
+        return Err(ImportError::Malformed(format!("format `{format}` is not known; `{FORMAT}` is")));
     }
-    let document: Document =
-        serde_json::from_slice(text).map_err(|error| malformed(format!("no graph of {FORMAT}: {error}")))?;
-    import(&document)
+    let document: Document = serde_json::from_slice(text)
+        .map_err(|error| ImportError::Malformed(format!("no graph of {FORMAT}: {error}")))?;
+    captured(document).map_err(ImportError::Malformed)
 }
 
 #[derive(serde::Deserialize)]
@@ -44,352 +32,51 @@ struct FormatOnly {
     format: String,
 }
 
-/// Turns a document into a graph.
-///
-/// # Errors
-/// As [`parse`].
-pub fn import(document: &Document) -> Result<Graph, ImportError> {
-    if document.nodes.len() + document.inputs.len() > MAX_ENTRIES {
-        return Err(malformed(format!("more than {MAX_ENTRIES} nodes and inputs")));
-    }
-    let mut importer = Importer {
-        graph: Graph::new(document.name.clone()),
-        constants: &document.constants,
-        bindings: BTreeMap::new(),
-        recorded: BTreeMap::new(),
-        used_results: used_results(document),
-        unsupported: Vec::new(),
+fn captured(document: Document) -> Result<CapturedGraph, String> {
+    Ok(CapturedGraph {
+        name: document.name,
+        inputs: document.inputs.into_iter().map(input).collect::<Result<_, _>>()?,
+        nodes: document.nodes.into_iter().map(node).collect::<Result<_, _>>()?,
+        outputs: document.outputs.into_iter().map(output).collect(),
+        constants: document.constants.into_iter().map(|(name, entry)| (name, constant(entry))).collect(),
+    })
+}
+
+fn input(entry: InputEntry) -> Result<CapturedInput, String> {
+    let fail = |reason: String| format!("input `{}`: {reason}", entry.name);
+    let recorded = parse_recorded(&entry.out).map_err(fail)?;
+    let role = match entry.role.as_deref() {
+        Some("static" | "param" | "buffer") => InputRole::Static,
+        Some("saved") => InputRole::Saved,
+        Some("tangent") => InputRole::Tangent,
+        Some("input") | None => InputRole::Dynamic,
+        Some(other) => return Err(fail(format!("role `{other}` is not known"))),
     };
-    for input in &document.inputs {
-        importer.input(input).map_err(|reason| malformed(format!("input `{}`: {reason}", input.name)))?;
-    }
-    for node in &document.nodes {
-        importer.node(node).map_err(|reason| malformed(format!("node `{}` ({}): {reason}", node.name, node.target)))?;
-    }
-    for (position, output) in document.outputs.iter().enumerate() {
-        importer.output(output).map_err(|reason| malformed(format!("output {position}: {reason}")))?;
-    }
-    if importer.unsupported.is_empty() {
-        Ok(importer.graph)
-    } else {
-        Err(ImportError::Unsupported(importer.unsupported))
-    }
+    Ok(CapturedInput { id: entry.id, name: entry.name, role, recorded })
 }
 
-fn malformed(reason: String) -> ImportError {
-    ImportError::Malformed(reason)
-}
-
-struct Importer<'a> {
-    graph: Graph,
-    constants: &'a BTreeMap<String, ConstantEntry>,
-    bindings: BTreeMap<u64, Binding>,
-    recorded: BTreeMap<u64, Recorded>,
-    /// By node, the positions of its results that are taken.
-    used_results: BTreeMap<u64, BTreeSet<usize>>,
-    unsupported: Vec<UnsupportedNode>,
-}
-
-impl Importer<'_> {
-    fn input(&mut self, input: &InputEntry) -> Result<(), String> {
-        let recorded = parse_recorded(&input.out)?;
-        self.claim(input.id)?;
-        let role = match input.role.as_deref() {
-            Some("static" | "param" | "buffer") => InputRole::Static,
-            Some("saved") => InputRole::Saved,
-            Some("tangent") => InputRole::Tangent,
-            Some("input") | None => InputRole::Dynamic,
-            Some(other) => return Err(format!("role `{other}` is not known")),
-        };
-        let location = Location { node: input.name.clone(), target: "input".to_owned(), ..Location::default() };
-        let ty = match supported_type(&recorded)? {
-            Ok(ty) => ty,
-            Err(reason) => {
-                self.refuse(location, &recorded, reason);
-                // The position stays taken, so that later inputs keep theirs.
-                self.graph.push_input(input.name.clone(), TensorType::new(Dtype::F32, [0]), role);
-                self.bind(input.id, Binding::Refused, recorded);
-                return Ok(());
-            }
-        };
-        let strides = caller_strides(&recorded)?;
-        let value = self.graph.push_input(input.name.clone(), ty, role);
-        let position = self.graph.inputs.len() - 1;
-        self.graph.inputs[position].strides = strides;
-        self.bind(input.id, Binding::Value(value), recorded);
-        Ok(())
-    }
-
-    fn node(&mut self, node: &NodeEntry) -> Result<(), String> {
-        let recorded = parse_recorded(&node.out)?;
-        let positional = node.args.iter().map(parse_argument).collect::<Result<Vec<_>, _>>()?;
-        let keyword = |(name, value): (&String, &Value)| Ok::<_, String>((name.clone(), parse_argument(value)?));
-        let keywords = node.kwargs.iter().map(keyword).collect::<Result<BTreeMap<_, _>, _>>()?;
-        self.claim(node.id)?;
-        let location = Location {
-            node: node.name.clone(),
-            target: node.target.clone(),
-            module: module_path(node.module.as_deref().unwrap_or_default()),
-            line: node.loc.clone().unwrap_or_default(),
-        };
-        let outcome = match supported_types(&recorded)? {
-            Some(reason) => Err(Refusal::Unsupported(reason)),
-            None => self.build(node, &location, &positional, &keywords),
-        };
-        let refusal = match outcome.and_then(|binding| self.check_recorded(&binding, &recorded).map(|()| binding)) {
-            Ok(binding) => {
-                self.bind(node.id, binding, recorded);
-                return Ok(());
-            }
-            Err(refusal) => refusal,
-        };
-        match refusal {
-            Refusal::Malformed(reason) => return Err(reason),
-            Refusal::Unsupported(reason) => self.refuse(location, &recorded, reason),
-            Refusal::Cascade => {}
-        }
-        let stand_in = self.stand_in(&node.name, &recorded);
-        self.bind(node.id, stand_in, recorded);
-        Ok(())
-    }
-
-    fn build(
-        &mut self,
-        node: &NodeEntry,
-        location: &Location,
-        positional: &[Argument],
-        keywords: &BTreeMap<String, Argument>,
-    ) -> Result<Binding, Refusal> {
-        if node.target == "getitem" {
-            return self.item(positional);
-        }
-        if node.target == "const" {
-            let location = self.graph.push_location(location.clone());
-            return self.constant(&node.name, positional, location);
-        }
-        let Some(overload) = aten::overload(&node.target) else {
-            return Err(Refusal::Unsupported(unknown_target(&node.target)));
-        };
-        let arguments = overload.bind(positional, keywords)?;
-        let location = self.graph.push_location(location.clone());
-        let nothing = BTreeSet::new();
-        let mut call = Call {
-            graph: &mut self.graph,
-            location,
-            arguments,
-            bindings: &self.bindings,
-            used_results: self.used_results.get(&node.id).unwrap_or(&nothing),
-        };
-        Ok(match (overload.build)(&mut call)? {
-            Built::One(value) => Binding::Value(value),
-            Built::Many(values) => Binding::Tuple(values),
-        })
-    }
-
-    /// One result of a node with several.
-    fn item(&mut self, positional: &[Argument]) -> Result<Binding, Refusal> {
-        let [Argument::Reference(id), Argument::Int(position)] = positional else {
-            return Err(Refusal::Malformed("an item needs a node and a position".to_owned()));
-        };
-        let items = match self.bindings.get(id) {
-            Some(Binding::Tuple(items)) => items,
-            Some(Binding::Refused) => return Err(Refusal::Cascade),
-            Some(Binding::Value(_)) => return Err(Refusal::Malformed(format!("node {id} has one result"))),
-            None => return Err(Refusal::Malformed(format!("node {id} is not defined before"))),
-        };
-        let item = usize::try_from(*position).ok().and_then(|position| items.get(position).copied());
-        let item = item.ok_or_else(|| Refusal::Malformed(format!("node {id} has no result {position}")))?;
-        item.map(Binding::Value).ok_or_else(|| Refusal::Unsupported(format!("result {position} is not computed")))
-    }
-
-    /// A tensor that the document stores.
-    fn constant(&mut self, node: &str, positional: &[Argument], location: LocationId) -> Result<Binding, Refusal> {
-        let name = match positional {
-            [] => node,
-            [Argument::Text(name)] => name,
-            _ => return Err(Refusal::Malformed("a constant needs a name".to_owned())),
-        };
-        let Some(entry) = self.constants.get(name) else {
-            return Err(Refusal::Malformed(format!("there is no constant `{name}`")));
-        };
-        let Some(dtype) = dtype_of(&entry.dtype) else {
-            return Err(Refusal::Unsupported(format!("element type {} is not supported", entry.dtype)));
-        };
-        let Some(text) = &entry.data else {
-            return Err(Refusal::Unsupported(format!("constant `{name}` is too large for the file")));
-        };
-        let data = base64::engine::general_purpose::STANDARD.decode(text);
-        let data = data.map_err(|error| Refusal::Malformed(format!("constant `{name}`: {error}")))?;
-        let shape = entry.shape.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Shape, _>>();
-        let shape = shape.map_err(|_| Refusal::Malformed(format!("constant `{name}` is too large")))?;
-        let value = self.graph.push_value_of(Constant { dtype, shape, data: data.into() }.into(), &[], &[location])?;
-        Ok(Binding::Value(value))
-    }
-
-    fn output(&mut self, output: &OutputEntry) -> Result<(), String> {
-        let description = output.desc.clone().unwrap_or_default();
-        let Some(id) = output.reference else {
-            self.graph.outputs.push(ir::graph::GraphOutput { value: None, strides: None, description });
-            return Ok(());
-        };
-        let value = match self.bindings.get(&id) {
-            Some(Binding::Value(value)) => Some(*value),
-            Some(Binding::Refused) => None,
-            Some(Binding::Tuple(_)) => return Err(format!("node {id} is a tuple")),
-            None => return Err(format!("there is no node {id}")),
-        };
-        let strides = match self.recorded.get(&id) {
-            Some(recorded @ Recorded::Tensor(_)) if value.is_some() => caller_strides(recorded)?,
-            Some(_) | None => None,
-        };
-        self.graph.outputs.push(ir::graph::GraphOutput { value, strides, description });
-        Ok(())
-    }
-
-    /// Refuses an id that is taken.
-    fn claim(&self, id: u64) -> Result<(), String> {
-        if self.bindings.contains_key(&id) { Err(format!("id {id} is defined twice")) } else { Ok(()) }
-    }
-
-    fn bind(&mut self, id: u64, binding: Binding, recorded: Recorded) {
-        self.bindings.insert(id, binding);
-        self.recorded.insert(id, recorded);
-    }
-
-    fn refuse(&mut self, location: Location, recorded: &Recorded, reason: String) {
-        self.unsupported.push(UnsupportedNode { location, result: recorded.text(), reason });
-    }
-
-    /// Compares what was built with what the writer recorded: the writer saw PyTorch run.
-    fn check_recorded(&self, binding: &Binding, recorded: &Recorded) -> Result<(), Refusal> {
-        match (binding, recorded) {
-            (Binding::Value(value), Recorded::Tensor(tensor)) => self.check_type(*value, tensor),
-            (Binding::Tuple(values), Recorded::Tuple(items)) if values.len() == items.len() => {
-                values.iter().zip(items).try_for_each(|(value, item)| match (value, item) {
-                    (Some(value), Recorded::Tensor(tensor)) => self.check_type(*value, tensor),
-                    (_, _) => Ok(()),
-                })
-            }
-            (_, Recorded::Nothing) => Ok(()),
-            (_, _) => Err(Refusal::Malformed(format!("the recorded result {} is another", recorded.text()))),
-        }
-    }
-
-    fn check_type(&self, value: ValueId, tensor: &RecordedTensor) -> Result<(), Refusal> {
-        let ty = self.graph.ty(value);
-        let is_same = dtype_of(&tensor.dtype) == Some(ty.dtype)
-            && tensor.known_shape().is_some_and(|shape| shape.as_slice() == ty.shape.as_slice());
-        if is_same {
-            return Ok(());
-        }
-        Err(Refusal::Malformed(format!("its result is recorded as {} but is {ty}", tensor.text())))
-    }
-
-    /// What later nodes see of a refused one.
-    fn stand_in(&mut self, name: &str, recorded: &Recorded) -> Binding {
-        match recorded {
-            Recorded::Tensor(_) => self.stand_in_value(name, recorded).map_or(Binding::Refused, Binding::Value),
-            Recorded::Tuple(items) => {
-                let values: Option<Vec<_>> =
-                    items.iter().map(|item| self.stand_in_value(name, item).map(Some)).collect();
-                values.map_or(Binding::Refused, Binding::Tuple)
-            }
-            Recorded::Nothing | Recorded::Symbol(_) => Binding::Refused,
-        }
-    }
-
-    fn stand_in_value(&mut self, name: &str, recorded: &Recorded) -> Option<ValueId> {
-        let ty = supported_type(recorded).ok()?.ok()?;
-        Some(self.graph.push_input(name, ty, InputRole::Dynamic))
-    }
-}
-
-fn unknown_target(target: &str) -> String {
-    if target.starts_with("hop.") {
-        "higher-order operators are not supported".to_owned()
-    } else if target.starts_with("py.") {
-        "arithmetic on sizes is not supported".to_owned()
-    } else {
-        "this overload is not supported".to_owned()
-    }
-}
-
-/// By node, the positions that `getitem` nodes take.
-fn used_results(document: &Document) -> BTreeMap<u64, BTreeSet<usize>> {
-    let mut used: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
-    for node in document.nodes.iter().filter(|node| node.target == "getitem") {
-        let id = node.args.first().and_then(|argument| argument.get("ref")).and_then(Value::as_u64);
-        let position = node.args.get(1).and_then(Value::as_u64).and_then(|position| usize::try_from(position).ok());
-        if let (Some(id), Some(position)) = (id, position) {
-            used.entry(id).or_default().insert(position);
-        }
-    }
-    used
-}
-
-/// The IR's type of a recorded tensor, or why there is none.
-///
-/// # Errors
-/// When the recorded tensor cannot exist.
-fn supported_type(recorded: &Recorded) -> Result<Result<TensorType, String>, String> {
-    let tensor = match recorded {
-        Recorded::Tensor(tensor) => tensor,
-        Recorded::Symbol(expression) => return Ok(Err(format!("the symbolic size {expression}"))),
-        Recorded::Nothing | Recorded::Tuple(_) => return Ok(Err("it is no tensor".to_owned())),
+fn node(entry: NodeEntry) -> Result<CapturedNode, String> {
+    let fail = |reason: String| format!("node `{}` ({}): {reason}", entry.name, entry.target);
+    let recorded = parse_recorded(&entry.out).map_err(fail)?;
+    let positional = entry.args.iter().map(parse_argument).collect::<Result<Vec<_>, _>>().map_err(fail)?;
+    let keyword = |(name, value): (&String, &Value)| Ok::<_, String>((name.clone(), parse_argument(value)?));
+    let keywords = entry.kwargs.iter().map(keyword).collect::<Result<BTreeMap<_, _>, _>>().map_err(fail)?;
+    let location = Location {
+        node: entry.name,
+        target: entry.target.clone(),
+        module: module_path(entry.module.as_deref().unwrap_or_default()),
+        line: entry.loc.unwrap_or_default(),
     };
-    let Some(shape) = tensor.known_shape() else {
-        return Ok(Err("a symbolic shape: sizes must be known when the graph is captured".to_owned()));
-    };
-    let dtype = match dtype_of(&tensor.dtype) {
-        Some(Dtype::F64) => return Ok(Err("element type float64: no device instruction takes it".to_owned())),
-        Some(dtype) => dtype,
-        None => return Ok(Err(format!("element type {} is not supported", tensor.dtype))),
-    };
-    let ty = TensorType::new(dtype, shape);
-    if ty.n_elements() > MAX_ELEMENTS {
-        return Err(format!("a tensor {ty} has more than {MAX_ELEMENTS} elements"));
-    }
-    Ok(Ok(ty))
+    Ok(CapturedNode { id: entry.id, target: entry.target, positional, keywords, recorded, location })
 }
 
-/// Why a recorded result has no counterpart in the IR, where that is so.
-fn supported_types(recorded: &Recorded) -> Result<Option<String>, String> {
-    match recorded {
-        Recorded::Nothing => Ok(None),
-        Recorded::Tensor(_) | Recorded::Symbol(_) => Ok(supported_type(recorded)?.err()),
-        // A refused tuple is refused where an item is taken.
-        Recorded::Tuple(items) => {
-            for item in items {
-                if let Recorded::Tensor(tensor) = item
-                    && tensor.known_shape().is_none()
-                {
-                    return Ok(Some("a symbolic shape: sizes must be known when the graph is captured".to_owned()));
-                }
-            }
-            Ok(None)
-        }
-    }
+fn output(entry: OutputEntry) -> CapturedOutput {
+    CapturedOutput { reference: entry.reference, description: entry.desc.unwrap_or_default() }
 }
 
-/// The strides of the caller's buffer; `None` where it is packed row-major.
-fn caller_strides(recorded: &Recorded) -> Result<Option<SmallVec<[i64; 6]>>, String> {
-    let Recorded::Tensor(tensor) = recorded else { return Ok(None) };
-    let (Some(shape), Some(strides)) = (tensor.known_shape(), tensor.known_strides()) else {
-        return Err("its strides are symbolic".to_owned());
-    };
-    let extent = shape.iter().zip(&strides).try_fold(0usize, |extent, (&dim, &stride)| {
-        dim.saturating_sub(1).checked_mul(stride).and_then(|way| way.checked_add(extent))
-    });
-    if extent.is_none_or(|extent| extent >= MAX_ELEMENTS) {
-        return Err(format!("strides {strides:?} reach further than {MAX_ELEMENTS} elements"));
-    }
-    // The stride of a dimension of size 1 is never stepped.
-    let packed = packed_strides(&shape);
-    let is_packed = (0..shape.len()).all(|axis| shape[axis] == 1 || strides[axis] == packed[axis]);
-    if is_packed || shape.contains(&0) {
-        return Ok(None);
-    }
-    Ok(Some(strides.into_iter().map(|stride| stride as i64).collect()))
+fn constant(entry: ConstantEntry) -> StoredTensor {
+    let data = entry.data.map_or(StoredData::Missing, StoredData::Base64);
+    StoredTensor { dtype: entry.dtype, shape: entry.shape, data }
 }
 
 /// A module path without the expression that captured the model: `L['self'].layers.0` is

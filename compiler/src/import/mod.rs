@@ -13,10 +13,20 @@ use crate::error::Error;
 use crate::pipeline::guarded;
 
 mod aten;
-pub mod document;
+mod build;
+mod captured;
+mod document;
 mod fxg;
 
-pub use fxg::parse as parse_json;
+pub use captured::dtype_of;
+
+/// Reads an fxg-json/1 document.
+///
+/// # Errors
+/// What is no graph, or every node that cannot be compiled.
+pub fn parse_json(text: &[u8]) -> Result<Graph, ImportError> {
+    build::build(&fxg::read(text)?)
+}
 
 /// The targets of all overloads that can be imported, sorted.
 pub fn supported_overloads() -> impl Iterator<Item = &'static str> {

@@ -11,7 +11,7 @@ use ir::types::{Axes, Shape};
 use ir::{Dtype, Graph, Op, TensorType, ValueId};
 use smallvec::SmallVec;
 
-use super::super::document::{Argument, dtype_of};
+use super::super::captured::{Argument, dtype_of};
 
 /// Elements that one tensor may have; above it a document is refused rather than planned for.
 pub const MAX_ELEMENTS: usize = 1 << 40;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::document::Argument;
+use super::captured::Argument;
 
 mod attention;
 pub(super) mod call;
