@@ -11,6 +11,7 @@ use crate::Numerics::Exact;
 /// Rules of contractions, in order.
 pub(super) const RULES: &[RuleEntry] = &[
     fold::FOLD,
+    fold::OVER_NOTHING,
     ("accumulate-in-f32", Exact, accumulate_in_f32),
     ("matmul-transpose", Exact, matmul_transpose),
     ("matmul-split-batch", Exact, split_batch),

@@ -98,6 +98,25 @@ fn evaluate(op: &Op, operands: &[(&TensorType, &Value)]) -> Option<Value> {
     Some(value.rounded(results[0].dtype))
 }
 
+/// The rule of reductions and contractions over axes without elements.
+pub(super) const OVER_NOTHING: RuleEntry = ("over-nothing", Numerics::Exact, over_nothing as Rule);
+
+// sum(x) == 0 over no elements, and the like
+fn over_nothing(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
+    let value = match &term.op {
+        Op::ReduceSum(_) | Op::Matmul(_) | Op::Any(_) => 0.0,
+        Op::All(_) => 1.0,
+        Op::ReduceMean(_) => f64::NAN,
+        _ => return Ok(None),
+    };
+    if term.operands.iter().any(|&operand| builder.ty(operand).n_elements() > 0) {
+        return Ok(None);
+    }
+    let types: SmallVec<[TensorType; 4]> = term.operands.iter().map(|&operand| builder.ty(operand).clone()).collect();
+    let results = term.op.infer(&types)?;
+    builder.rewritten(Full::new(value, results[0].dtype, results[0].shape.iter().copied()), &[], &term.locations)
+}
+
 // op(constants) == constant
 pub(super) fn fold_constant(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
     let constants: Option<SmallVec<[Constant; 4]>> =

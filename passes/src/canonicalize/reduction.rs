@@ -11,6 +11,7 @@ use crate::Numerics::{Exact, Reassoc};
 /// Rules of reductions and scans, in order.
 pub(super) const RULES: &[RuleEntry] = &[
     fold::FOLD,
+    fold::OVER_NOTHING,
     casts::COMPUTE_IN_F32,
     ("reduce-unit-axes", Exact, unit_axes),
     ("reduce-reduce", Exact, reduce_reduce),

@@ -313,6 +313,24 @@ fn reductions_over_single_elements_and_of_reductions_are_simplified() {
 }
 
 #[test]
+fn reductions_over_nothing_are_constants() {
+    let reduced = |op: Op| {
+        drawn(Numerics::Exact, "over-nothing", |s, x| {
+            let nothing = s.op(Slice { axis: 1, start: 6, end: 6, step: 1 }, &[x]);
+            s.op(op.clone(), &[nothing])
+        })
+    };
+    assert_eq!(reduced(ReduceSum { axes: smallvec![0, 1] }.into()), "full");
+    assert_eq!(reduced(ReduceMean { axes: smallvec![1] }.into()), "full");
+    let product = drawn(Numerics::Exact, "over-nothing", |s, x| {
+        let nothing = s.op(Slice { axis: 1, start: 6, end: 6, step: 1 }, &[x]);
+        let other = s.op(Slice { axis: 0, start: 4, end: 4, step: 1 }, &[x]);
+        s.op(Matmul { transpose_lhs: false, transpose_rhs: false, dtype: F32 }, &[nothing, other])
+    });
+    assert_eq!(product, "full");
+}
+
+#[test]
 fn masks_of_positions_are_evaluated_at_compile_time() {
     let mut sketch = Sketch::new();
     let scores = sketch.input(F32, &[2, 8, 8]);
