@@ -12,6 +12,8 @@ use crate::import::{ImportError, UnsupportedNode};
 pub enum Error {
     /// The input or the command line is wrong. Exit code 1.
     Input(String),
+    /// A 64-bit integer of an input does not fit the device's 32 bits. Exit code 1.
+    TooWide(String),
     /// The input is a text with faults, each already rendered with the text around it. Exit code 1.
     Text(String),
     /// These nodes of the graph cannot be compiled. Exit code 2.
@@ -26,7 +28,7 @@ impl Error {
     /// Exit code of the command.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Error::Input(_) | Error::Text(_) => 1,
+            Error::Input(_) | Error::TooWide(_) | Error::Text(_) => 1,
             Error::Unsupported { .. } => 2,
             Error::Internal(_) => 3,
             Error::Mismatch(_) => 4,
@@ -36,7 +38,7 @@ impl Error {
     /// Word for the kind of error.
     pub fn code(&self) -> &'static str {
         match self {
-            Error::Input(_) | Error::Text(_) => "bad-input",
+            Error::Input(_) | Error::TooWide(_) | Error::Text(_) => "bad-input",
             Error::Unsupported { .. } => "unsupported",
             Error::Internal(_) => "internal",
             Error::Mismatch(_) => "mismatch",
@@ -47,7 +49,7 @@ impl Error {
     pub fn unsupported(&self) -> &[UnsupportedNode] {
         match self {
             Error::Unsupported { nodes, .. } => nodes,
-            Error::Input(_) | Error::Text(_) | Error::Internal(_) | Error::Mismatch(_) => &[],
+            Error::Input(_) | Error::TooWide(_) | Error::Text(_) | Error::Internal(_) | Error::Mismatch(_) => &[],
         }
     }
 
@@ -69,9 +71,11 @@ impl fmt::Display for Error {
         }
         write!(formatter, "error[{}]: ", self.code())?;
         match self {
-            Error::Text(message) | Error::Input(message) | Error::Internal(message) | Error::Mismatch(message) => {
-                formatter.write_str(message)
-            }
+            Error::Text(message)
+            | Error::Input(message)
+            | Error::TooWide(message)
+            | Error::Internal(message)
+            | Error::Mismatch(message) => formatter.write_str(message),
             Error::Unsupported { graph, nodes } => write_unsupported(formatter, graph, nodes),
         }
     }

@@ -1,8 +1,8 @@
 //! A NEFF on the simulator, with tensors as the caller has them.
 //!
 //! Callers give and get packed row-major elements or tensors in memory of their own; device buffers
-//! have the strides that the NEFF's tensor map declares. 64-bit integers that the device's 32-bit arithmetic cannot hold are refused
-//! here, before anything runs.
+//! have the strides that the NEFF's tensor map declares. 64-bit integers that the device's 32-bit
+//! arithmetic cannot hold are refused here, before anything runs.
 
 use std::borrow::Cow;
 
@@ -238,7 +238,7 @@ impl Slot {
             None => Ok(()),
             Some(number) => {
                 let name = &self.name;
-                Err(Error::Input(format!("input {position} (`{name}`): {number} does not fit 32 bits")))
+                Err(Error::TooWide(format!("input {position} (`{name}`): {number} does not fit 32 bits")))
             }
         }
     }

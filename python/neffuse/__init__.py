@@ -7,22 +7,28 @@ for tools. The module does not import torch.
 
 from neffuse._neffuse import (
     Compiled,
+    FallbackWarning,
     InputError,
     InternalError,
     NeffuseError,
+    TooWideError,
     UnsupportedError,
     __version__,
     compile,
     supported_overloads,
 )
+from neffuse.history import reports
 
 __all__ = [
     "Compiled",
+    "FallbackWarning",
     "InputError",
     "InternalError",
     "NeffuseError",
+    "TooWideError",
     "UnsupportedError",
     "__version__",
     "compile",
+    "reports",
     "supported_overloads",
 ]

@@ -13,6 +13,9 @@ class NeffuseError(RuntimeError):
 class InputError(NeffuseError):
     """A graph, tensor or option is wrong."""
 
+class TooWideError(InputError):
+    """A 64-bit integer does not fit the device's 32 bits: PyTorch must run this call."""
+
 class UnsupportedError(NeffuseError):
     """A graph has nodes that cannot be compiled."""
 
@@ -21,6 +24,9 @@ class UnsupportedError(NeffuseError):
 
 class InternalError(NeffuseError):
     """A fault of neffuse itself."""
+
+class FallbackWarning(UserWarning):
+    """Part of a graph runs on the host, by PyTorch."""
 
 class Compiled:
     """A compiled graph, loaded and ready to run."""

@@ -5,15 +5,23 @@ makes functional inference, forward and backward graphs of what Dynamo captured;
 binary. Parameters stay inputs, so that new weights never need a new compilation.
 """
 
+import collections
+import json
 import logging
 import re
+import warnings
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.logging_utils import get_aot_graph_name
 
-from neffuse import _neffuse, decompositions, options
-from neffuse.capture import Capture, capture
+from neffuse import _neffuse, decompositions, history, options
+from neffuse._neffuse import FallbackWarning, InputError, NeffuseError, UnsupportedError
+from neffuse.capture import capture
+from neffuse.device import DeviceCallable
+from neffuse.nodes import is_item, target_name
+from neffuse.partition import Partition, partition
+from neffuse.program import GraphCallable, Program, host_program
 
 log = logging.getLogger(__name__)
 
@@ -26,16 +34,23 @@ def neffuse(graph_module, example_inputs, **kwargs):
         kwargs: ``mode``, ``options`` and ``name`` of ``torch.compile``. The options are the fields
             of :class:`neffuse.options.Options`.
 
+    Nodes that cannot be compiled run on the host, with one :class:`neffuse.FallbackWarning` that
+    lists them. Sizes are those of this call; PyTorch compiles again for others.
+
     Raises:
-        neffuse.UnsupportedError: the graph has nodes that cannot be compiled; the message lists all.
-        neffuse.InputError: unknown options, or tensors that are not on the CPU.
+        neffuse.UnsupportedError: with the option ``strict``, nodes cannot be compiled; the message
+            and ``nodes`` list all.
+        neffuse.InputError: unknown options, tensors that are not on the CPU, or a dimension that
+            ``mark_dynamic`` forbids to compile for one size.
+        neffuse.InternalError: a fault of neffuse.
     """
     chosen = options.parse(**kwargs)
+    _refuse_dynamic_dimensions(graph_module, example_inputs)
     parameter_names = _parameter_names(graph_module)
 
     def compiler(kind):
         def compile_graph(graph_module, example_inputs):
-            return _compile(graph_module, kind, chosen, parameter_names)
+            return _boxed(_Compilation(graph_module, kind, chosen, parameter_names).run())
 
         return compile_graph
 
@@ -50,97 +65,128 @@ def neffuse(graph_module, example_inputs, **kwargs):
     return backend(graph_module, example_inputs)
 
 
-def _compile(graph_module, kind, chosen, parameter_names):
-    context = torch._guards.TracingContext.try_get()
-    metadata = None if context is None else context.fw_metadata
-    captured = capture(
-        graph_module,
-        name=_graph_name(kind, chosen),
-        kind=kind,
-        static=[] if metadata is None else metadata.static_input_indices,
-        parameter_names=parameter_names,
-    )
-    if not captured.results:
-        log.debug("%s needs no device", captured.name)
-        return _boxed(HostCallable(captured))
-    document = captured.json()
-    if chosen.dump_dir is not None:
-        _dump(chosen.dump_dir, f"{captured.name}.json", document)
-    compiled = _neffuse.compile(document, target=chosen.target, numerics=chosen.numerics, name=captured.name)
-    log.info("%s: %d bytes for %s", captured.name, len(compiled.neff), chosen.target)
-    if chosen.dump_dir is not None:
-        _dump(chosen.dump_dir, f"{captured.name}.neff", compiled.neff)
-    return _boxed(DeviceCallable(captured, compiled))
+# PyTorch calls this from `torch._dynamo.reset()`.
+neffuse.reset = history.forget
 
 
-def _boxed(callable):
+def _boxed(run):
     """A function with PyTorch's mark for "one list in, one list out", which wrappers keep."""
 
-    def run(arguments):
-        return callable(arguments)
+    def boxed(arguments):
+        return run(arguments)
 
-    run._boxed_call = True
-    return run
-
-
-class HostCallable:
-    """Returns views of its arguments and constants. Empties the list of arguments."""
-
-    def __init__(self, captured: Capture):
-        self.outputs = captured.outputs
-
-    def __call__(self, arguments: list) -> list:
-        results = self.collect(arguments, [])
-        arguments.clear()
-        return results
-
-    def collect(self, arguments, results):
-        returned = []
-        for output in self.outputs:
-            if output.device is not None:
-                returned.append(results[output.device])
-            elif output.view is not None:
-                position, view = output.view
-                returned.append(view(arguments[position]))
-            else:
-                returned.append(output.constant)
-        return returned
+    boxed._boxed_call = True
+    return boxed
 
 
-class DeviceCallable(HostCallable):
-    """Runs a binary. Empties the list of arguments; tensors are neither copied nor converted.
+class _Compilation:
+    """The compilation of one AOTAutograd graph."""
 
-    PyTorch does not check what a backend returns. Here it allocates the results itself, as its own
-    fake values say, and the device writes into them; a result of another type or shape is an error.
-    """
+    def __init__(self, graph_module, kind, chosen: options.Options, parameter_names: dict[int, str]):
+        self.graph_module = graph_module
+        self.kind = kind
+        self.options = chosen
+        self.parameter_names = parameter_names
+        self.name = _graph_name(kind, chosen)
+        context = torch._guards.TracingContext.try_get()
+        metadata = None if context is None else context.fw_metadata
+        self.static = frozenset([] if metadata is None else metadata.static_input_indices)
 
-    def __init__(self, captured: Capture, compiled: _neffuse.Compiled):
-        super().__init__(captured)
-        self.inputs = captured.inputs
-        self.results = captured.results
-        self.in_place = captured.in_place
-        self.compiled = compiled
+    def run(self) -> GraphCallable:
+        """Compiles the graph.
 
-    def __call__(self, arguments: list) -> list:
-        tensors = [arguments[source] if isinstance(source, int) else source for source in self.inputs]
-        tensors = [tensor.resolve_neg() if tensor.is_neg() else tensor for tensor in tensors]
-        results = [
-            arguments[self.in_place[position]] if position in self.in_place else meta.empty()
-            for position, meta in enumerate(self.results)
-        ]
-        self.compiled.run([_buffer(tensor) for tensor in tensors], [_buffer(tensor) for tensor in results])
-        for position in self.in_place:
-            # The write went past PyTorch, which must still notice it.
-            if not results[position].is_inference():
-                torch.autograd.graph.increment_version(results[position])
-        returned = self.collect(arguments, results)
-        arguments.clear()
-        return returned
+        Raises:
+            NeffuseError: as :func:`neffuse`.
+        """
+        try:
+            parted = partition(self.graph_module, self.compile_part)
+            if parted.refused and self.options.strict:
+                error = UnsupportedError(f"error[unsupported]: {_refusals(self.name, parted.refused, _REFUSED)}")
+                error.nodes = parted.refused
+                raise error
+        except NeffuseError as error:
+            raise self.located(error) from None
+        self.tell(parted)
+        if not parted.host_nodes and len(parted.parts) == 1:
+            return parted.parts[0].device
+        return Program(self.graph_module, parted.parts)
+
+    def compile_part(self, graph_module, part) -> GraphCallable:
+        """Compiles the whole graph, or the part with this number."""
+        name = self.name if part is None else f"{self.name}_part{part}"
+        captured = capture(
+            graph_module,
+            name=name,
+            kind=self.kind,
+            static=self.static_positions(graph_module),
+            parameter_names=self.parameter_names,
+        )
+        if not captured.results:
+            log.debug("%s needs no device", name)
+            return GraphCallable(captured.outputs)
+        document = captured.json()
+        self.dump(f"{name}.json", document)
+        compiled = _neffuse.compile(document, target=self.options.target, numerics=self.options.numerics, name=name)
+        log.info("%s: %d bytes for %s", name, len(compiled.neff), self.options.target)
+        self.dump(f"{name}.neff", compiled.neff)
+        has_wide_inputs = any(entry["out"]["dtype"] == "int64" for entry in captured.document["inputs"])
+        host = host_program(graph_module) if has_wide_inputs and not self.options.strict else None
+        return DeviceCallable(captured, compiled, host)
+
+    def static_positions(self, graph_module) -> frozenset[int]:
+        """Which inputs of a graph or part are parameters or buffers; for backward graphs, which of the forward's."""
+        if self.kind == "backward":
+            return self.static
+        whole = self.graph_module.graph.find_nodes(op="placeholder")
+        static = {node.name for position, node in enumerate(whole) if position in self.static}
+        inputs = graph_module.graph.find_nodes(op="placeholder")
+        return frozenset(position for position, node in enumerate(inputs) if node.name in static)
+
+    def tell(self, parted: Partition):
+        """Reports what was compiled and warns of what was not."""
+        host_ops = [target_name(node.target) for node in parted.host_nodes if not is_item(node)]
+        devices = [part.device for part in parted.parts if isinstance(part.device, DeviceCallable)]
+        compiled = [json.loads(device.compiled.report) for device in devices]
+        report = history.joined(self.name, compiled, parted.refused, host_ops)
+        history.add(report)
+        self.dump(f"{self.name}.report.json", json.dumps(report).encode())
+        log.info("%s: %d parts on the device, %d ops on the host", self.name, len(devices), len(host_ops))
+        if parted.refused:
+            text = f"{_refusals(self.name, parted.refused, _ON_HOST)}\nThe option strict makes this an error."
+            warnings.warn(text, FallbackWarning, stacklevel=2)
+
+    def located(self, error: NeffuseError) -> NeffuseError:
+        """The error, which says so where it is about a backward graph: it comes out of `backward()`."""
+        if self.kind != "backward":
+            return error
+        message = re.sub(r"^(error\[[\w-]+\]: )?", r"\1while compiling a backward graph: ", str(error), count=1)
+        located = type(error)(message)
+        if isinstance(error, UnsupportedError):
+            located.nodes = error.nodes
+        return located
+
+    def dump(self, name, data):
+        """Keeps a file where the user asked for it."""
+        folder = self.options.dump_dir
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / re.sub(r"[^\w.-]", "_", name)).write_bytes(data)
 
 
-def _buffer(tensor):
-    """Address, element type, shape and strides in elements."""
-    return tensor.data_ptr(), _TYPE_NAMES[tensor.dtype], tensor.shape, tensor.stride()
+_REFUSED = "cannot be compiled"
+_ON_HOST = "cannot be compiled and run on the host"
+
+
+def _refusals(graph: str, refused: list[dict[str, str]], what: str) -> str:
+    """Refused nodes under a line that stands alone."""
+    counts = sorted(collections.Counter(entry["op"] for entry in refused).items())
+    ops = ", ".join(f"{op} ({count})" for op, count in counts)
+    lines = [f"{graph}: {len(refused)} node{'s' * (len(refused) > 1)} {what}: {ops}"]
+    for entry in refused:
+        type_text = f" -> {entry['type']}" if entry["type"] else ""
+        places = "".join(f", {entry[key]}" for key in ("module", "line") if entry[key])
+        lines += [f"  {entry['node']} = {entry['op']}{type_text}{places}", f"      {entry['reason']}"]
+    return "\n".join(lines)
 
 
 def _graph_name(kind, chosen) -> str:
@@ -148,9 +194,20 @@ def _graph_name(kind, chosen) -> str:
     return name if chosen.name is None else f"{chosen.name}_{name.rpartition('__')[2]}"
 
 
-def _dump(folder, name, data):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / re.sub(r"[^\w.-]", "_", name)).write_bytes(data)
+def _refuse_dynamic_dimensions(graph_module, example_inputs):
+    """Raises for what `mark_dynamic` asks, before PyTorch's less telling error."""
+    placeholders = graph_module.graph.find_nodes(op="placeholder")
+    for node, example in zip(placeholders, example_inputs, strict=True):
+        dimensions = getattr(example, "_dynamo_dynamic_indices", None)
+        if not dimensions:
+            continue
+        source = getattr(getattr(node.meta.get("grapharg"), "source", None), "name", node.name)
+        sizes = ", ".join(f"dimension {index} (now {int(example.shape[index])})" for index in sorted(dimensions))
+        raise InputError(
+            f"error[bad-input]: {source}: {sizes} is marked dynamic, but neffuse compiles for fixed shapes\n"
+            "  Use torch._dynamo.maybe_mark_dynamic instead of mark_dynamic, or leave the mark out: "
+            "each size that occurs is then compiled once."
+        )
 
 
 def _parameter_names(graph_module) -> dict[int, str]:
@@ -164,12 +221,3 @@ def _parameter_names(graph_module) -> dict[int, str]:
         if parts and parts[-1][0] != "modules":
             names[position] = ".".join(part for _, part in parts)
     return names
-
-
-class _TypeNames(dict):
-    def __missing__(self, dtype):
-        self[dtype] = str(dtype).removeprefix("torch.")
-        return self[dtype]
-
-
-_TYPE_NAMES = _TypeNames()

@@ -16,10 +16,12 @@ class Options:
     target: str = "trn2"
     #: The loosest class of rewrites allowed: ``exact``, ``reassoc``, ``contract`` or ``approx``.
     numerics: str = "contract"
-    #: Nodes that cannot be compiled are an error. Running them on the host is not possible yet,
-    #: so this cannot be switched off.
-    strict: bool = True
-    #: Folder for the graph (``NAME.json``) and the binary (``NAME.neff``) of every compilation.
+    #: Makes it an error when something cannot run on the device: nodes that cannot be compiled, and
+    #: 64-bit integers of inputs that do not fit 32 bits. Otherwise PyTorch runs it, with a warning.
+    strict: bool = False
+    #: Folder for the graph (``NAME.json``), the binary (``NAME.neff``) and the report
+    #: (``NAME.report.json``) of every compilation; of a graph that is run in parts, the graph and
+    #: binary of each (``NAME_partN``).
     dump_dir: Path | None = None
     #: Name of the graphs; ``None`` takes PyTorch's.
     name: str | None = None
@@ -42,8 +44,8 @@ def parse(mode=None, options=None, name=None, **unknown) -> Options:
             near = difflib.get_close_matches(str(option), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
             raise InputError(f"unknown option {option!r}: {hint}")
-    if options.get("strict", True) is not True:
-        raise InputError("option 'strict' must be True: nodes that cannot be compiled cannot run on the host yet")
+    if not isinstance(options.get("strict", False), bool):
+        raise InputError(f"option 'strict' is True or False, not {options['strict']!r}")
     if options.get("dump_dir") is not None:
         options["dump_dir"] = Path(options["dump_dir"])
     return Options(name=name, **options)

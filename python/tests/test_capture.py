@@ -8,7 +8,8 @@ import torch
 from torch import fx
 from torch._functorch._aot_autograd.descriptors import PlainAOTInput, PlainAOTOutput, TangentAOTInput
 
-from neffuse.capture import capture, user_line
+from neffuse.capture import capture
+from neffuse.nodes import user_line
 
 
 def captured(graph, root=None, **overrides):
@@ -89,7 +90,7 @@ def test_backward_inputs_have_roles():
     assert [entry["role"] for entry in entries] == ["static", "saved", "tangent"]
     assert entries[0]["fqn"] == "fc.weight"
     assert result.document["outputs"] == [{"ref": 3, "desc": None}]
-    assert result.outputs[1].device is None and result.outputs[1].constant is None
+    assert result.outputs[1].result is None and result.outputs[1].constant is None
 
 
 def test_user_lines_skip_pytorch(tmp_path, monkeypatch):
