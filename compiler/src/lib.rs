@@ -1,13 +1,14 @@
 //! Importers, pipeline, options, reports and the command `neffuse`.
 //!
 //! * [`import`]: saved graphs to the IR.
-//! * [`pipeline`]: a graph to a NEFF, pass by pass.
+//! * [`pipeline`]: a graph to a NEFF, pass by pass; [`cache`]: the same, once.
 //! * [`execute`]: a NEFF on the simulator; [`strided`]: tensors in the caller's memory.
 //! * [`samples`], [`verdict`]: values to run on, and judging what comes out.
 //! * [`report`], [`metrics`]: what is told about a result.
 //! * [`eager`], [`three_way`]: the same graph dispatched node by node.
 //! * [`commands`]: the command line; everything in it can be called from code.
 
+pub mod cache;
 pub mod commands;
 pub mod eager;
 pub mod error;

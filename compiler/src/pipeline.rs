@@ -86,24 +86,26 @@ impl Stage<'_> {
 /// Is told of every pass, on the thread that compiles.
 pub trait Watcher: Send {
     /// A pass has run and its result is verified.
-    fn after(&mut self, report: &PassReport, stage: Stage<'_>);
+    fn after(&mut self, _: &PassReport, _: Stage<'_>) {}
 
     /// The stage after a pass that `print_after` names.
-    fn print(&mut self, pass: &'static str, stage: Stage<'_>);
+    fn print(&mut self, _: &'static str, _: Stage<'_>) {}
+
+    /// What is being done now, for as long as it lasts.
+    fn show(&mut self, _: &str) {}
+
+    /// Something that the user should know though the compilation goes on.
+    fn notice(&mut self, _: &str) {}
 }
 
 /// A watcher that ignores everything.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Unwatched;
 
-impl Watcher for Unwatched {
-    fn after(&mut self, _: &PassReport, _: Stage<'_>) {}
-
-    fn print(&mut self, _: &'static str, _: Stage<'_>) {}
-}
+impl Watcher for Unwatched {}
 
 /// A fused op as reports show it.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct FusionEntry {
     /// Name of the op.
     pub op: String,

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use ir::target::host::HostRuntime;
 use passes::manager::PassReport;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use simulator::{Bound, Timeline};
 
 use crate::error::Error;
@@ -23,13 +23,15 @@ const N_PARTITIONS: u64 = 128;
 pub const RUNTIME: HostRuntime = HostRuntime::TorchNeuron;
 
 /// One command's result.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     pub graph: String,
     pub target: Option<String>,
     pub numerics: Option<String>,
     pub neff_bytes: Option<usize>,
+    /// Time until the NEFF was there, compiled or read from the cache.
     pub compile_seconds: Option<f64>,
+    pub cache: Option<CacheUse>,
     pub passes: Vec<PassEntry>,
     /// Nodes of the fused graph.
     pub n_nodes: Option<usize>,
@@ -55,8 +57,12 @@ pub struct Report {
     /// What the runtime adds on the host, for all dispatches.
     pub host_us: Option<f64>,
     pub engine_busy_us: Option<EngineBusy>,
+    /// Not known to a compilation, like everything that the simulator tells.
+    #[serde(skip_deserializing)]
     pub bound: Option<&'static str>,
     pub fusions: Vec<FusionEntry>,
+    /// Empty for what a cache keeps.
+    #[serde(skip_deserializing)]
     pub unsupported: Vec<UnsupportedNode>,
     pub host_ops: Vec<String>,
     pub max_abs_error: Option<f64>,
@@ -68,8 +74,20 @@ pub struct Report {
     pub error: Option<String>,
 }
 
+/// What the compile cache had to do with a result.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheUse {
+    /// An earlier compilation's result was read.
+    Hit,
+    /// There was none.
+    Miss,
+    /// The cache was not asked.
+    Off,
+}
+
 /// One pass.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PassEntry {
     pub name: String,
     pub seconds: f64,
@@ -77,7 +95,7 @@ pub struct PassEntry {
 }
 
 /// Busy time of each engine; `dma` is the time in which any data moves.
-#[derive(Copy, Clone, Debug, PartialEq, Serialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineBusy {
     pub pe: f64,
     pub act: f64,
@@ -193,7 +211,8 @@ impl Report {
         let spilled = self.spill_bytes.map(|bytes| format!("{} spilled", bytes_text(bytes)));
         line("SBUF", join(&[peak, spilled]));
         line("fused ops", Some(self.fusions.len().to_string()));
-        line("compile time", self.compile_seconds.map(|seconds| format!("{:.1} ms", seconds * 1e3)));
+        let source = if self.cache == Some(CacheUse::Hit) { ", from the compile cache" } else { "" };
+        line("compile time", self.compile_seconds.map(|seconds| format!("{:.1} ms{source}", seconds * 1e3)));
         text
     }
 
@@ -269,7 +288,7 @@ mod tests {
     #[test]
     fn every_key_of_the_contract_is_there() {
         let report: serde_json::Value = serde_json::from_str(&Report::new("g").to_json()).unwrap();
-        let keys = "graph target numerics neff_bytes compile_seconds passes n_nodes n_kernels n_instructions \
+        let keys = "graph target numerics neff_bytes compile_seconds cache passes n_nodes n_kernels n_instructions \
             n_compute_instructions n_dispatches hbm_read_bytes hbm_write_bytes compulsory_bytes spill_bytes \
             sbuf_peak_bytes predicted_us nc_us total_us host_us engine_busy_us bound fusions unsupported host_ops \
             max_abs_error max_rel_error eager_abs_error ok";

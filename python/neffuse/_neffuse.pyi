@@ -38,6 +38,11 @@ class Compiled:
     def run(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None: ...
 
 def compile(
-    document: bytes, *, target: str = "trn2", numerics: str = "contract", name: str = "the graph"
+    document: bytes,
+    *,
+    target: str = "trn2",
+    numerics: str = "contract",
+    name: str = "the graph",
+    cache: bool = True,
 ) -> Compiled: ...
 def supported_overloads() -> list[str]: ...

@@ -6,13 +6,18 @@
 mod buffer;
 mod errors;
 
+use std::ffi::CString;
+
 use compiler::Error;
+use compiler::cache::{Built, Cache, build};
 use compiler::execute::Executable;
 use compiler::import;
-use compiler::pipeline::{self, Options, Unwatched};
-use compiler::report::Report;
+use compiler::pipeline::{self, Options, Watcher};
 use ir::types::TypeError;
-use pyo3::prelude::{Bound, PyModule, PyModuleMethods, PyResult, Python, pyclass, pyfunction, pymethods, pymodule};
+use pyo3::exceptions::PyRuntimeWarning;
+use pyo3::prelude::{
+    Bound, PyErr, PyModule, PyModuleMethods, PyResult, Python, pyclass, pyfunction, pymethods, pymodule,
+};
 use pyo3::types::PyBytes;
 use pyo3::wrap_pyfunction;
 
@@ -55,12 +60,40 @@ impl Compiled {
 
 /// Compiles an fxg-json/1 document; errors call it by `name`.
 ///
+/// With `cache`, what an earlier compilation gave is taken from the compile cache, which
+/// NEFFUSE_CACHE_DIR and NEFFUSE_CACHE_SIZE describe. A cache that cannot be used is a RuntimeWarning.
+///
 /// Raises InputError, UnsupportedError (all nodes at once) or InternalError.
 #[pyfunction]
-#[pyo3(signature = (document, *, target = "trn2", numerics = "contract", name = "the graph"))]
-fn compile(py: Python<'_>, document: &[u8], target: &str, numerics: &str, name: &str) -> PyResult<Compiled> {
+#[pyo3(signature = (document, *, target = "trn2", numerics = "contract", name = "the graph", cache = true))]
+fn compile(
+    py: Python<'_>,
+    document: &[u8],
+    target: &str,
+    numerics: &str,
+    name: &str,
+    cache: bool,
+) -> PyResult<Compiled> {
     let options = options(target, numerics)?;
-    py.detach(|| compile_document(document, &options, name)).map_err(|error| exception(py, &error))
+    let cache = if cache { Cache::from_variables(&|name| std::env::var_os(name)) } else { Ok(None) };
+    let cache = cache.map_err(|error| exception(py, &error))?;
+    let mut notices = Notices::default();
+    let compiled = py.detach(|| compile_document(document, &options, name, cache.as_ref(), &mut notices));
+    for notice in notices.0 {
+        let notice = CString::new(notice.replace('\0', " ")).expect("zeros are replaced");
+        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &notice, 2)?;
+    }
+    compiled.map_err(|error| exception(py, &error))
+}
+
+/// Keeps notices and ignores everything else.
+#[derive(Default)]
+struct Notices(Vec<String>);
+
+impl Watcher for Notices {
+    fn notice(&mut self, text: &str) {
+        self.0.push(text.to_owned());
+    }
 }
 
 /// Targets of all ATen overloads that can be imported, for example `aten.add.Tensor`.
@@ -86,14 +119,15 @@ fn options(target: &str, numerics: &str) -> PyResult<Options> {
     Ok(Options { target, numerics, ..Options::default() })
 }
 
-fn compile_document(document: &[u8], options: &Options, name: &str) -> Result<Compiled, Error> {
+fn compile_document(
+    document: &[u8],
+    options: &Options,
+    name: &str,
+    cache: Option<&Cache>,
+    watcher: &mut dyn Watcher,
+) -> Result<Compiled, Error> {
     let graph = pipeline::guarded(|| import::parse_json(document).map_err(|error| Error::import(name, error)))?;
-    let compiled = pipeline::compile(&graph, options, &mut Unwatched)?;
-    let mut report = Report::new(graph.name.clone());
-    report.note_options(options);
-    report.note_compiled(&compiled);
-    report.ok = true;
-    let neff = compiled.neff.ok_or_else(|| Error::Internal("a whole compilation gives a NEFF".to_owned()))?;
+    let Built { neff, report } = build(&graph, options, cache, watcher)?;
     let executable = Executable::load(&neff)?;
     Ok(Compiled { report: report.to_json(), neff, executable })
 }

@@ -9,6 +9,14 @@ from torch.utils import _pytree as pytree
 from neffuse import _neffuse
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory):
+    """Compilations are kept apart from the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEFFUSE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def fresh_compiler():
     """No graph of another test is reused; random tensors are the same in every run."""

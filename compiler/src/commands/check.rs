@@ -8,12 +8,13 @@ use ir::Graph;
 use ir::reference::{Rounding, evaluate};
 use passes::manager::PassReport;
 
-use super::compile::{CompileOutcome, Parameters, compile_file};
+use super::compile::{BuildOutcome, Parameters, build_file};
 use super::progress::Terminal;
 use super::{CompileOptions, Outcome, ReportArgs, stem};
+use crate::cache::Cache;
 use crate::error::Error;
 use crate::execute::Executable;
-use crate::pipeline::{Options, Stage, Watcher};
+use crate::pipeline::{Options, Stage, Watcher, compile};
 use crate::report::Report;
 use crate::samples::{Samples, samples_for};
 use crate::verdict::{Standard, Verdict};
@@ -42,6 +43,7 @@ pub(super) struct CheckArgs {
 pub struct Check<'a> {
     pub input: &'a Path,
     pub options: &'a Options,
+    pub cache: Option<&'a Cache>,
 }
 
 /// What a check found.
@@ -73,23 +75,18 @@ impl fmt::Display for Blame {
     }
 }
 
-/// Keeps the graph after every pass and forwards to another watcher.
-struct GraphKeeper<'a> {
-    watcher: &'a mut dyn Watcher,
+/// Keeps the graph after every pass.
+#[derive(Default)]
+struct GraphKeeper {
     graphs: Vec<(&'static str, Graph)>,
 }
 
-impl Watcher for GraphKeeper<'_> {
+impl Watcher for GraphKeeper {
     fn after(&mut self, report: &PassReport, stage: Stage<'_>) {
         match stage {
             Stage::Graph(graph) => self.graphs.push((report.name, graph.clone())),
             Stage::Program(_) => {}
         }
-        self.watcher.after(report, stage);
-    }
-
-    fn print(&mut self, pass: &'static str, stage: Stage<'_>) {
-        self.watcher.print(pass, stage);
     }
 }
 
@@ -98,14 +95,11 @@ impl Watcher for GraphKeeper<'_> {
 /// # Errors
 /// Everything but a mismatch, which the outcome tells.
 pub fn check(what: &Check<'_>, watcher: &mut dyn Watcher) -> Result<CheckOutcome, Error> {
-    let mut keeper = GraphKeeper { watcher, graphs: Vec::new() };
-    let CompileOutcome { imported, compiled, mut report } =
-        compile_file(what.input, Parameters::Inputs, what.options, &mut keeper)?;
-    let Some(neff) = &compiled.neff else {
-        return Err(Error::Input("--stop-after leaves nothing to check".to_owned()));
-    };
+    let BuildOutcome { imported, built } =
+        build_file(what.input, Parameters::Inputs, what.options, what.cache, watcher)?;
+    let mut report = built.report;
     let samples = samples_for(&imported, what.input)?;
-    let executable = Executable::load(neff)?;
+    let executable = Executable::load(&built.neff)?;
     executable.check()?;
     report.note_timeline(&executable, &executable.timeline()?);
     let outputs = executable.run_values(&samples.inputs)?;
@@ -113,17 +107,20 @@ pub fn check(what: &Check<'_>, watcher: &mut dyn Watcher) -> Result<CheckOutcome
     let verdict = standard.judge(&imported, &outputs);
     report.note_verdict(&verdict);
     report.ok = verdict.passes();
-    let blame = if report.ok { None } else { Some(blame(&standard, &samples, &imported, &keeper.graphs)) };
+    let blame = if report.ok { None } else { Some(blame(&standard, &samples, &imported, what.options)?) };
     Ok(CheckOutcome { report, verdict, is_recorded: samples.outputs.is_some(), blame })
 }
 
-fn blame(standard: &Standard, samples: &Samples, imported: &Graph, graphs: &[(&'static str, Graph)]) -> Blame {
+/// Compiles again, with a look at every graph on the way.
+fn blame(standard: &Standard, samples: &Samples, imported: &Graph, options: &Options) -> Result<Blame, Error> {
+    let mut keeper = GraphKeeper::default();
+    compile(imported, options, &mut keeper)?;
     let is_wrong = |graph: &Graph| {
         let outputs = evaluate(graph, &samples.inputs, Rounding::PerOp);
         !outputs.is_ok_and(|outputs| standard.judge(imported, &outputs).passes())
     };
-    let wrong = graphs.iter().find(|(_, graph)| is_wrong(graph));
-    wrong.map_or(Blame::AfterGraphPasses, |(pass, _)| Blame::GraphPass(pass))
+    let wrong = keeper.graphs.iter().find(|(_, graph)| is_wrong(graph));
+    Ok(wrong.map_or(Blame::AfterGraphPasses, |(pass, _)| Blame::GraphPass(pass)))
 }
 
 pub(super) fn command(arguments: &CheckArgs) -> Outcome {
@@ -131,7 +128,9 @@ pub(super) fn command(arguments: &CheckArgs) -> Outcome {
     let name = stem(&arguments.input);
     let result = {
         let mut terminal = Terminal::new(&format!("checking {name}"));
-        check(&Check { input: &arguments.input, options: &options }, &mut terminal)
+        arguments.options.cache().and_then(|cache| {
+            check(&Check { input: &arguments.input, options: &options, cache: cache.as_ref() }, &mut terminal)
+        })
     };
     let mut report;
     let mut stderr = String::new();

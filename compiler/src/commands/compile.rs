@@ -7,10 +7,11 @@ use ir::Graph;
 
 use super::progress::Terminal;
 use super::{CompileOptions, Outcome, ReportArgs, default_output, stem, write_atomically};
+use crate::cache::{Built, Cache, build};
 use crate::error::Error;
 use crate::import::read_graph;
 use crate::pipeline::{Compiled, Options, Watcher, compile, freeze};
-use crate::report::Report;
+use crate::report::{CacheUse, Report};
 use crate::samples::samples_for;
 
 /// Compile a graph to a NEFF
@@ -72,7 +73,32 @@ pub enum Parameters {
     Frozen,
 }
 
-/// Reads and compiles a graph file.
+/// A graph file and its NEFF, compiled now or earlier.
+#[derive(Clone, Debug)]
+pub struct BuildOutcome {
+    /// As it was imported, parameters frozen where asked.
+    pub imported: Graph,
+    pub built: Built,
+}
+
+/// Reads a graph file and compiles it, unless the cache has what an earlier compilation gave.
+///
+/// # Errors
+/// As [`read_graph`] and [`build`].
+pub fn build_file(
+    input: &Path,
+    parameters: Parameters,
+    options: &Options,
+    cache: Option<&Cache>,
+    watcher: &mut dyn Watcher,
+) -> Result<BuildOutcome, Error> {
+    let imported = import_file(input, parameters)?;
+    let mut built = build(&imported, options, cache, watcher)?;
+    built.report.graph = stem(input);
+    Ok(BuildOutcome { imported, built })
+}
+
+/// Reads and compiles a graph file, whatever the cache has: all forms on the way are wanted.
 ///
 /// # Errors
 /// As [`read_graph`] and [`compile`].
@@ -82,6 +108,21 @@ pub fn compile_file(
     options: &Options,
     watcher: &mut dyn Watcher,
 ) -> Result<CompileOutcome, Error> {
+    let imported = import_file(input, parameters)?;
+    let compiled = compile(&imported, options, watcher)?;
+    let mut report = Report::new(stem(input));
+    report.note_options(options);
+    report.note_compiled(&compiled);
+    report.cache = Some(CacheUse::Off);
+    report.ok = true;
+    Ok(CompileOutcome { imported, compiled, report })
+}
+
+/// Reads a graph file.
+///
+/// # Errors
+/// As [`read_graph`]; when parameters shall be frozen and their values are not there.
+pub(super) fn import_file(input: &Path, parameters: Parameters) -> Result<Graph, Error> {
     let mut imported = read_graph(input)?;
     if parameters == Parameters::Frozen {
         let samples = samples_for(&imported, input)?;
@@ -91,12 +132,7 @@ pub fn compile_file(
         }
         imported = freeze(&imported, &samples.inputs)?;
     }
-    let compiled = compile(&imported, options, watcher)?;
-    let mut report = Report::new(stem(input));
-    report.note_options(options);
-    report.note_compiled(&compiled);
-    report.ok = true;
-    Ok(CompileOutcome { imported, compiled, report })
+    Ok(imported)
 }
 
 pub(super) fn command(arguments: &CompileArgs) -> Outcome {
@@ -120,10 +156,18 @@ pub(super) fn command(arguments: &CompileArgs) -> Outcome {
 /// The report, text for standard output, and a line about what was written.
 fn emit(arguments: &CompileArgs, options: &Options) -> Result<(Report, String, String), Error> {
     let parameters = if arguments.freeze { Parameters::Frozen } else { Parameters::Inputs };
-    let outcome = {
-        let mut terminal = Terminal::new(&format!("compiling {}", stem(&arguments.input)));
-        compile_file(&arguments.input, parameters, options, &mut terminal)?
-    };
+    let mut terminal = Terminal::new(&format!("compiling {}", stem(&arguments.input)));
+    if arguments.emit == Emit::Neff && options.stop_after.is_none() {
+        let cache = arguments.options.cache()?;
+        let outcome = build_file(&arguments.input, parameters, options, cache.as_ref(), &mut terminal)?;
+        drop(terminal);
+        let path = arguments.output.clone().unwrap_or_else(|| default_output(&arguments.input, "neff"));
+        let Built { neff, report } = outcome.built;
+        let note = write_output(&path, &neff)?;
+        return Ok((report, String::new(), note));
+    }
+    let outcome = compile_file(&arguments.input, parameters, options, &mut terminal)?;
+    drop(terminal);
     let CompileOutcome { compiled, report, .. } = outcome;
     let (bytes, extension) = match arguments.emit {
         Emit::Graph => (Some(compiled.graph.to_string().into_bytes()), None),
@@ -148,9 +192,14 @@ fn emit(arguments: &CompileArgs, options: &Options) -> Result<(Report, String, S
             return Ok((report, text, String::new()));
         }
     };
-    write_atomically(&path, &bytes)?;
-    let note = format!("wrote {} ({} bytes)\n", path.display(), bytes.len());
+    let note = write_output(&path, &bytes)?;
     Ok((report, String::new(), note))
+}
+
+/// Writes a file and gives a line about it.
+fn write_output(path: &Path, bytes: &[u8]) -> Result<String, Error> {
+    write_atomically(path, bytes)?;
+    Ok(format!("wrote {} ({} bytes)\n", path.display(), bytes.len()))
 }
 
 /// The kernel object of a compilation.

@@ -10,9 +10,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ir::target::TargetName;
 use passes::Numerics;
 
+use crate::cache::Cache;
 use crate::error::Error;
 use crate::pipeline::{Options, PASSES, guarded, silence_panics};
 
+mod cache;
 mod check;
 mod compile;
 mod explain;
@@ -23,7 +25,7 @@ mod progress;
 mod run;
 
 pub use check::{Check, CheckOutcome, check};
-pub use compile::{CompileOutcome, compile_file};
+pub use compile::{BuildOutcome, CompileOutcome, Parameters, build_file, compile_file};
 pub use output::write_atomically;
 pub use run::run_npz;
 
@@ -54,6 +56,7 @@ enum Command {
     Profile(profile::ProfileArgs),
     ThreeWay(profile::ThreeWayArgs),
     Explain(explain::ExplainArgs),
+    Cache(cache::CacheArgs),
     Info(inspect::InfoArgs),
     Unpack(inspect::UnpackArgs),
     Objdump(inspect::ObjdumpArgs),
@@ -81,8 +84,8 @@ pub struct CompileOptions {
     /// Compile without this fusion rule; may be repeated
     #[arg(long, value_name = "RULE", help_heading = "Debugging")]
     disable_rule: Vec<String>,
-    /// Do not use the compile cache (compilations are not cached yet: accepted, changes nothing)
-    #[arg(long, help_heading = "Debugging")]
+    /// Neither read nor write the compile cache (see `neffuse cache --help`)
+    #[arg(long)]
     no_cache: bool,
 }
 
@@ -97,6 +100,11 @@ impl CompileOptions {
             fuel: self.fuel,
             disabled_rules: self.disable_rule.clone(),
         }
+    }
+
+    /// The compile cache, unless it shall not be used or there is no place for one.
+    fn cache(&self) -> Result<Option<Cache>, Error> {
+        if self.no_cache { Ok(None) } else { Cache::from_variables(&|name| std::env::var_os(name)) }
     }
 }
 
@@ -171,6 +179,7 @@ fn dispatch(command: Command) -> Outcome {
         Command::Profile(arguments) => profile::command(&arguments),
         Command::ThreeWay(arguments) => profile::three_way_command(&arguments).unwrap_or_else(|error| failed(&error)),
         Command::Explain(arguments) => explain::command(&arguments).unwrap_or_else(|error| failed(&error)),
+        Command::Cache(arguments) => cache::command(&arguments).unwrap_or_else(|error| failed(&error)),
         Command::Info(arguments) => inspect::info(&arguments).unwrap_or_else(|error| failed(&error)),
         Command::Unpack(arguments) => inspect::unpack(&arguments).unwrap_or_else(|error| failed(&error)),
         Command::Objdump(arguments) => inspect::objdump(&arguments).unwrap_or_else(|error| failed(&error)),

@@ -6,13 +6,14 @@ use clap::Args;
 use serde::Serialize;
 use simulator::Timeline;
 
-use super::compile::{Parameters, compile_file};
+use super::compile::{Parameters, build_file};
 use super::progress::Terminal;
 use super::{CompileOptions, Outcome, ReportArgs, read_file, stem};
 use crate::eager::{EagerProfile, profile_eager};
 use crate::error::Error;
 use crate::execute::Executable;
 use crate::import::read_graph;
+use crate::pipeline::Watcher;
 use crate::report::{RUNTIME, Report, bytes_text, microseconds};
 use crate::three_way::three_way;
 
@@ -96,10 +97,9 @@ fn profile(arguments: &ProfileArgs) -> Result<Profile, Error> {
         report.neff_bytes = Some(neff.len());
         (report, neff)
     } else {
-        let outcome = compile_file(&arguments.input, Parameters::Inputs, &options, &mut terminal)?;
-        let neff = outcome.compiled.neff;
-        let neff = neff.ok_or_else(|| Error::Input("--stop-after leaves nothing to profile".to_owned()))?;
-        (outcome.report, neff)
+        let cache = arguments.options.cache()?;
+        let outcome = build_file(&arguments.input, Parameters::Inputs, &options, cache.as_ref(), &mut terminal)?;
+        (outcome.built.report, outcome.built.neff)
     };
     let executable = Executable::load(&neff)?;
     let timeline = executable.timeline()?;

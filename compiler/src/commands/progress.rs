@@ -28,10 +28,10 @@ impl Terminal {
         Terminal { spinner }
     }
 
-    /// Shows what is being done.
-    pub fn show(&self, text: &str) {
-        if let Some(spinner) = &self.spinner {
-            spinner.set_message(text.to_owned());
+    fn write(&self, text: &str) {
+        match &self.spinner {
+            Some(spinner) => spinner.suspend(|| write_stderr(text)),
+            None => write_stderr(text),
         }
     }
 }
@@ -50,11 +50,17 @@ impl Watcher for Terminal {
     }
 
     fn print(&mut self, pass: &'static str, stage: Stage<'_>) {
-        let text = format!("// after {pass}\n{}\n", stage.text().trim_end());
-        match &self.spinner {
-            Some(spinner) => spinner.suspend(|| write_stderr(&text)),
-            None => write_stderr(&text),
+        self.write(&format!("// after {pass}\n{}\n", stage.text().trim_end()));
+    }
+
+    fn show(&mut self, text: &str) {
+        if let Some(spinner) = &self.spinner {
+            spinner.set_message(text.to_owned());
         }
+    }
+
+    fn notice(&mut self, text: &str) {
+        self.write(&format!("note: {text}\n"));
     }
 }
 
