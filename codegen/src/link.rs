@@ -37,14 +37,18 @@ pub fn kernel_object(program: &Program) -> Result<KernelObject, neff::Error> {
         .zip(&names)
         .map(|(tensor, name)| match tensor.kind {
             HbmKind::Constant(_) => Symbol::Constant(name.clone()),
-            HbmKind::Input(_) | HbmKind::Output(_) | HbmKind::Scratch => Symbol::Tensor(name.clone()),
+            HbmKind::Input(_) | HbmKind::Output(_) | HbmKind::Updated { .. } | HbmKind::Scratch => {
+                Symbol::Tensor(name.clone())
+            }
         })
         .collect();
     let mut object = KernelObject { name: program.name.clone(), ..KernelObject::default() };
     for (tensor, name) in program.tensors.iter().zip(&names) {
         match &tensor.kind {
             HbmKind::Constant(data) => _ = object.constants.insert(name.clone(), data.to_vec()),
-            HbmKind::Input(_) | HbmKind::Output(_) | HbmKind::Scratch => _ = object.tensors.insert(name.clone()),
+            HbmKind::Input(_) | HbmKind::Output(_) | HbmKind::Updated { .. } | HbmKind::Scratch => {
+                _ = object.tensors.insert(name.clone())
+            }
         }
     }
     let unresolved = vec![0; program.tensors.len()];

@@ -49,6 +49,21 @@ pub struct Map {
     pub pieces: Vec<Piece>,
 }
 
+impl Piece {
+    /// Extents of the box, by dimension.
+    pub fn extents(&self) -> SmallVec<[usize; 6]> {
+        self.axes.iter().map(|axis| axis.count).collect()
+    }
+
+    /// True where both put every element of their equal boxes at the same place.
+    pub fn is_same_place(&self, other: &Piece) -> bool {
+        let same_axis = |one: &Axis, other: &Axis| one == other || (one.count == 1 && other.count == 1);
+        (self.base, self.partition, self.offset) == (other.base, other.partition, other.offset)
+            && self.axes.len() == other.axes.len()
+            && self.axes.iter().zip(&other.axes).all(|(one, other)| same_axis(one, other))
+    }
+}
+
 impl Map {
     /// A tensor in HBM with these steps in elements.
     pub fn hbm(tensor: HbmId, dtype: Dtype, shape: &[usize], strides: &[i64]) -> Map {

@@ -27,14 +27,15 @@ const QUEUES_PER_SET: u64 = 16;
 /// What the container has no room for.
 pub fn package(graph: &Graph, program: &Program, kernel: &LinkedKernel) -> Result<Vec<u8>, neff::Error> {
     let names = variable_names(program);
+    let pointers = pointers(program, &names);
     let mut members = BTreeMap::new();
     let file_name = "file.neff".to_owned();
     members.insert("info.json".to_owned(), to_pretty_json(&build_info(&file_name)));
     members.insert("kelf-0.json".to_owned(), to_pretty_json(&kelf(program.target)));
-    members.insert("neff.json".to_owned(), to_pretty_json(&graph_file(program, &names)));
+    members.insert("neff.json".to_owned(), to_pretty_json(&graph_file(program, &names, &pointers)));
     members.insert("hlo_stats.json".to_owned(), to_pretty_json(&hlo_stats(program)));
     members.insert("metrics.json".to_owned(), to_pretty_json(&metrics(program)));
-    let definition = definition(program, &names);
+    let definition = definition(program, &names, &pointers);
     for (tensor, name) in program.tensors.iter().zip(&names) {
         if let HbmKind::Constant(data) = &tensor.kind {
             let shape: Vec<u64> = tensor.shape.iter().map(|&dim| dim as u64).collect();
@@ -47,7 +48,7 @@ pub fn package(graph: &Graph, program: &Program, kernel: &LinkedKernel) -> Resul
         members.insert(format!("sg00/{stem}.bin"), kernel.stream(engine).to_vec());
     }
     members.insert("sg00/def.json".to_owned(), to_pretty_json(&definition));
-    members.insert("sg00/tensor_map.json".to_owned(), to_pretty_json(&tensor_map(graph, program, &names)));
+    members.insert("sg00/tensor_map.json".to_owned(), to_pretty_json(&tensor_map(graph, program, &names, &pointers)));
     members.insert(DebugLines::MEMBER.to_owned(), line_table(program));
     write(&Draft { name: file_name, feature_bits: 1 << OPEN_ENCODING_BIT, lnc_size: 1, members })
 }
@@ -70,6 +71,30 @@ pub(crate) fn variable_names(program: &Program) -> Vec<String> {
         name
     };
     program.tensors.iter().map(unique).collect()
+}
+
+/// The output variable of an updated input: it stores the input's address.
+struct Pointer {
+    name: String,
+    var_id: u64,
+    /// Position in the program's tensors.
+    updated: usize,
+}
+
+/// Pointers by the position of their output; their ids follow those of the tensors.
+fn pointers(program: &Program, names: &[String]) -> BTreeMap<u32, Pointer> {
+    let mut pointers = BTreeMap::new();
+    let mut var_id = program.tensors.len() as u64;
+    for (updated, tensor) in program.tensors.iter().enumerate() {
+        let HbmKind::Updated { input: _, output } = tensor.kind else { continue };
+        var_id += 1;
+        let mut name = format!("output{output}");
+        while names.contains(&name) || name == "SB" {
+            name.push('_');
+        }
+        pointers.insert(output, Pointer { name, var_id, updated });
+    }
+    pointers
 }
 
 fn build_info(name: &str) -> BuildInfo {
@@ -95,29 +120,24 @@ fn shape_of(tensor: &HbmTensor) -> Vec<i64> {
     tensor.shape.iter().map(|&dim| dim as i64).collect()
 }
 
-fn graph_file(program: &Program, names: &[String]) -> GraphFile {
-    let listed = |is_input: bool| {
-        let mut found: Vec<(u32, &str, &str, Vec<i64>)> = Vec::new();
-        for (tensor, name) in program.tensors.iter().zip(names) {
-            let position = match tensor.kind {
-                HbmKind::Input(position) if is_input => position,
-                HbmKind::Output(position) if !is_input => position,
-                HbmKind::Input(_) | HbmKind::Output(_) | HbmKind::Constant(_) | HbmKind::Scratch => continue,
-            };
-            found.push((position, name.as_str(), element_name(tensor.dtype), shape_of(tensor)));
+fn graph_file(program: &Program, names: &[String], pointers: &BTreeMap<u32, Pointer>) -> GraphFile {
+    type Row<'a> = (&'a str, &'a str, Vec<i64>);
+    let listed = |position: fn(&HbmKind) -> Option<u32>| -> BTreeMap<u32, Row<'_>> {
+        let found = program.tensors.iter().zip(names).filter_map(|(tensor, name)| {
+            Some((position(&tensor.kind)?, (name.as_str(), element_name(tensor.dtype), shape_of(tensor))))
+        });
+        found.collect()
+    };
+    let (inputs, mut outputs) = (listed(HbmKind::input), listed(HbmKind::output));
+    for (position, pointer) in pointers {
+        if let Some((name, _, _)) = outputs.get_mut(position) {
+            *name = &pointer.name;
         }
-        found.sort();
-        found
-    };
-    let (inputs, outputs) = (listed(true), listed(false));
-    let rows = |found: &[(u32, &str, &str, Vec<i64>)]| -> Vec<(String, String, Vec<i64>)> {
-        found.iter().map(|(_, name, dtype, shape)| ((*name).to_owned(), (*dtype).to_owned(), shape.clone())).collect()
-    };
-    let (inputs, outputs) = (rows(&inputs), rows(&outputs));
-    fn borrowed(rows: &[(String, String, Vec<i64>)]) -> Vec<(&str, &str, &[i64])> {
-        rows.iter().map(|(name, dtype, shape)| (name.as_str(), dtype.as_str(), shape.as_slice())).collect()
     }
-    GraphFile::of_one_kelf(&borrowed(&inputs), &borrowed(&outputs), 1)
+    fn rows<'a>(found: &'a BTreeMap<u32, Row<'a>>) -> Vec<(&'a str, &'a str, &'a [i64])> {
+        found.values().map(|(name, dtype, shape)| (*name, *dtype, shape.as_slice())).collect()
+    }
+    GraphFile::of_one_kelf(&rows(&inputs), &rows(&outputs), 1)
 }
 
 fn hlo_stats(program: &Program) -> HloStats {
@@ -125,12 +145,15 @@ fn hlo_stats(program: &Program) -> HloStats {
     let bytes = |wanted: fn(&HbmKind) -> bool| -> i64 {
         program.tensors.iter().filter(|tensor| wanted(&tensor.kind)).map(|tensor| tensor.size_bytes as i64).sum()
     };
-    HloStats::of_graph(
-        macs,
-        bytes(|kind| matches!(kind, HbmKind::Input(_))),
-        bytes(|kind| matches!(kind, HbmKind::Output(_))),
-        bytes(|kind| matches!(kind, HbmKind::Constant(_))),
-    )
+    HloStats {
+        aliased_output_size: Some(bytes(|kind| matches!(kind, HbmKind::Updated { .. }))),
+        ..HloStats::of_graph(
+            macs,
+            bytes(|kind| kind.input().is_some()),
+            bytes(|kind| kind.output().is_some()),
+            bytes(|kind| matches!(kind, HbmKind::Constant(_))),
+        )
+    }
 }
 
 fn multiply_accumulates(kind: &InstructionKind) -> i64 {
@@ -156,13 +179,15 @@ fn constant_file(name: &str) -> String {
     format!("value_{name}.npy")
 }
 
-fn definition(program: &Program, names: &[String]) -> Definition {
+fn definition(program: &Program, names: &[String], pointers: &BTreeMap<u32, Pointer>) -> Definition {
     let mut definition = Definition::with_default_names();
     definition.var.insert("SB".to_owned(), Variable::unsized_of(VariableKind::StateBuffer, 0));
     for ((tensor, name), var_id) in program.tensors.iter().zip(names).zip(variable_ids(program)) {
         let var_id = u64::from(var_id);
         let variable = match &tensor.kind {
-            HbmKind::Input(_) => Variable::sized(VariableKind::Input, var_id, tensor.size_bytes),
+            HbmKind::Input(_) | HbmKind::Updated { .. } => {
+                Variable::sized(VariableKind::Input, var_id, tensor.size_bytes)
+            }
             HbmKind::Output(_) => Variable::sized(VariableKind::Output, var_id, tensor.size_bytes),
             HbmKind::Constant(_) => {
                 Variable { alignment: None, ..Variable::file(var_id, tensor.size_bytes, constant_file(name)) }
@@ -170,6 +195,12 @@ fn definition(program: &Program, names: &[String]) -> Definition {
             HbmKind::Scratch => Variable::sized(VariableKind::TmpBuf, var_id, tensor.size_bytes),
         };
         definition.var.insert(name.clone(), variable);
+    }
+    let ids = variable_ids(program);
+    for pointer in pointers.values() {
+        let mut variable = Variable::unsized_of(VariableKind::Pointer, pointer.var_id);
+        variable.referenced_var_id = Some(u64::from(ids[pointer.updated]));
+        definition.var.insert(pointer.name.clone(), variable);
     }
     for (name, owner, semaphores) in queues(program) {
         let queue = Queue {
@@ -229,29 +260,40 @@ fn npy_type(dtype: Dtype) -> &'static str {
 
 /// Inputs and outputs with their position in the graph and, where they are not packed, their steps
 /// in elements.
-fn tensor_map(graph: &Graph, program: &Program, names: &[String]) -> TensorMap {
+fn tensor_map(graph: &Graph, program: &Program, names: &[String], pointers: &BTreeMap<u32, Pointer>) -> TensorMap {
     let mut map = TensorMap::new();
     for (tensor, name) in program.tensors.iter().zip(names) {
         let dtype = element_name(tensor.dtype);
-        let (kind, position, strides) = match &tensor.kind {
-            HbmKind::Input(position) => (TensorKind::Input, *position, &graph.inputs[*position as usize].strides),
-            HbmKind::Output(position) => (TensorKind::Output, *position, &graph.outputs[*position as usize].strides),
+        let mut add = |name: &str, kind: TensorKind, position: u32, alias_of: Option<&String>| {
+            let strides = if kind == TensorKind::Input {
+                &graph.inputs[position as usize].strides
+            } else {
+                &graph.outputs[position as usize].strides
+            };
+            let mut entry = TensorEntry::io(name, kind, dtype, &shape_of(tensor));
+            entry.position = Some(position);
+            entry.alias_of = alias_of.cloned();
+            let packed: Vec<i64> = packed_strides(&tensor.shape).iter().map(|&step| step as i64).collect();
+            if let Some(strides) = strides
+                && strides.as_slice() != packed.as_slice()
+            {
+                entry.strides = Some(strides.to_vec());
+            }
+            map.insert(name.to_owned(), entry);
+        };
+        match tensor.kind {
+            HbmKind::Input(position) => add(name, TensorKind::Input, position, None),
+            HbmKind::Output(position) => add(name, TensorKind::Output, position, None),
+            HbmKind::Updated { input, output } => {
+                add(name, TensorKind::Input, input, None);
+                add(&pointers[&output].name, TensorKind::Output, output, Some(name));
+            }
             HbmKind::Constant(_) => {
                 let file = constant_file(name);
                 map.insert(name.clone(), TensorEntry::constant(name, dtype, &shape_of(tensor), &file));
-                continue;
             }
-            HbmKind::Scratch => continue,
-        };
-        let mut entry = TensorEntry::io(name, kind, dtype, &shape_of(tensor));
-        entry.position = Some(position);
-        let packed: Vec<i64> = packed_strides(&tensor.shape).iter().map(|&step| step as i64).collect();
-        if let Some(strides) = strides
-            && strides.as_slice() != packed.as_slice()
-        {
-            entry.strides = Some(strides.to_vec());
+            HbmKind::Scratch => {}
         }
-        map.insert(name.clone(), entry);
     }
     map
 }

@@ -186,7 +186,14 @@ pub fn freeze(graph: &Graph, values: &[Value]) -> Result<Graph, Error> {
     for (input, value) in graph.inputs.iter().zip(values) {
         let ty = graph.ty(input.value);
         map[input.value.index()] = Some(input.value);
-        if input.role == ir::graph::InputRole::Static {
+        let is_updated = |output: &ir::graph::GraphOutput| {
+            output
+                .alias
+                .and_then(|alias| graph.inputs.get(alias as usize))
+                .is_some_and(|found| found.value == input.value)
+        };
+        // What the graph itself updates differs from call to call.
+        if input.role == ir::graph::InputRole::Static && !graph.outputs.iter().any(is_updated) {
             let data =
                 value.to_bytes(ty.dtype).map_err(|error| Error::Input(format!("input `{}`: {error}", input.name)))?;
             let op = Constant { dtype: ty.dtype, shape: ty.shape.clone(), data: data.into() };

@@ -111,6 +111,9 @@ pub struct GraphOutput {
     pub value: Option<ValueId>,
     /// Steps in elements that the caller expects; `None` where packed row-major.
     pub strides: Option<SmallVec<[i64; 6]>>,
+    /// Position in [`Graph::inputs`] of the input that this output updates in place: the caller's
+    /// tensor of that input holds the output after the call. Of the input's type and strides.
+    pub alias: Option<u32>,
     /// What AOTAutograd says of this output, for example `PlainAOTOutput(idx=0)`; may be empty.
     pub description: String,
 }
@@ -214,7 +217,7 @@ impl Graph {
 
     /// Adds an output.
     pub fn push_output(&mut self, value: ValueId) {
-        self.outputs.push(GraphOutput { value: Some(value), strides: None, description: String::new() });
+        self.outputs.push(GraphOutput { value: Some(value), strides: None, alias: None, description: String::new() });
     }
 
     /// Adds a location and returns its name.

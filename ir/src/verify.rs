@@ -4,6 +4,8 @@
 //! range, layouts where and only where the graph is placed. What a phase promises beyond that is
 //! defined and checked with the pass that establishes it; passes call this first.
 
+use std::collections::BTreeSet;
+
 use smallvec::SmallVec;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -80,6 +82,7 @@ pub fn faults(graph: &Graph, phase: GraphPhase) -> Vec<Fault> {
             check_value(graph, value, strides, Element::Output(position), &mut faults);
         }
     }
+    check_aliases(graph, &mut faults);
     faults
 }
 
@@ -93,7 +96,7 @@ fn describe(graph: &Graph, fault: &Fault) -> Diagnostic {
             .with_context(input_line(graph, &graph.inputs[position])),
         Element::Output(position) => diagnostic
             .at_named(format!("@{}: output {position}", graph.name))
-            .with_context(output_line(&graph.outputs[position])),
+            .with_context(output_line(graph, &graph.outputs[position])),
         Element::Node(id) => {
             let node = graph.node(id);
             let first = node.locations.first().and_then(|location| graph.locations.get(location.index()));
@@ -137,6 +140,57 @@ fn check_value(graph: &Graph, value: ValueId, n_strides: Option<usize>, element:
     if let Some(n_strides) = n_strides.filter(|&n_strides| n_strides != ty.rank()) {
         faults.push(Fault { code: "strides", message: format!("{n_strides} strides for {ty}"), element });
     }
+}
+
+/// Every updated input is updated by one output of its type and strides, and holds no element twice.
+fn check_aliases(graph: &Graph, faults: &mut Vec<Fault>) {
+    let mut updated = BTreeSet::new();
+    for (position, output) in graph.outputs.iter().enumerate() {
+        let Some(alias) = output.alias else { continue };
+        let mut report =
+            |message: String| faults.push(Fault { code: "alias", message, element: Element::Output(position) });
+        let Some(input) = graph.inputs.get(alias as usize) else {
+            report(format!("it updates input {alias} of {}", graph.inputs.len()));
+            continue;
+        };
+        if !updated.insert(alias) {
+            report(format!("`{}` is updated by another output too", input.name));
+        }
+        let Some(value) = output.value.filter(|value| value.index() < graph.n_values()) else {
+            report(format!("`{}` is updated by no value", input.name));
+            continue;
+        };
+        if input.value.index() >= graph.n_values() {
+            continue;
+        }
+        let (ty, updated_ty) = (graph.ty(value), graph.ty(input.value));
+        if ty != updated_ty {
+            report(format!("{ty} does not fit `{}` of {updated_ty}", input.name));
+        } else if output.strides != input.strides {
+            report(format!("its strides are not those of `{}`", input.name));
+        } else if !input.strides.as_ref().is_none_or(|strides| holds_once(&ty.shape, strides)) {
+            report(format!("elements of `{}` share memory", input.name));
+        }
+    }
+}
+
+/// True where strides are seen to put no two indices at the same place: sorted, each is longer than
+/// what the ones below it reach.
+pub fn holds_once(shape: &[usize], strides: &[i64]) -> bool {
+    if shape.contains(&0) {
+        return true;
+    }
+    let mut steps: SmallVec<[(u64, usize); 6]> =
+        shape.iter().zip(strides).filter(|(dim, _)| **dim > 1).map(|(&dim, step)| (step.unsigned_abs(), dim)).collect();
+    steps.sort_unstable();
+    let mut reach = 0u64;
+    for (step, dim) in steps {
+        if step <= reach {
+            return false;
+        }
+        reach = reach.saturating_add(step.saturating_mul(dim as u64 - 1));
+    }
+    true
 }
 
 fn check_operands(graph: &Graph, id: NodeId, node: &Node, faults: &mut Vec<Fault>) {

@@ -107,7 +107,7 @@ fn square_plus_one() -> Graph {
     let exp = graph.push_value_of(Exp.into(), &[x], &[]).expect("typed");
     graph.push_output(sum);
     graph.push_output(exp);
-    graph.outputs.push(ir::graph::GraphOutput { value: None, strides: None, description: String::new() });
+    graph.outputs.push(ir::graph::GraphOutput { value: None, strides: None, alias: None, description: String::new() });
     graph
 }
 

@@ -41,7 +41,7 @@ fn sample() -> Graph {
     graph.push_output(sum);
     graph.outputs[1].description = "PlainAOTOutput(idx=0)".to_string();
     graph.outputs[1].strides = Some(smallvec::smallvec![1, 1]);
-    graph.outputs.push(ir::graph::GraphOutput { value: None, strides: None, description: String::new() });
+    graph.outputs.push(ir::graph::GraphOutput { value: None, strides: None, alias: None, description: String::new() });
     graph
 }
 

@@ -90,7 +90,17 @@ fn tensors(container: &Container, definition: &Definition) -> Result<Vec<HbmTens
         *slot = Some(tensor(container, name, variable, entry, &order)?);
     }
     // As many slots as variables, none filled twice: all are filled.
-    Ok(slots.into_iter().flatten().collect())
+    let mut tensors: Vec<HbmTensor> = slots.into_iter().flatten().collect();
+    for (name, variable) in definition.var.iter().filter(|(_, variable)| variable.kind == VariableKind::Pointer) {
+        let updated = variable.referenced_var_id.and_then(|id| usize::try_from(id).ok());
+        let Some(updated) = updated.and_then(|id| tensors.get_mut(id)) else {
+            return Err(fault(name, "it points to no variable".to_owned()));
+        };
+        if let (HbmKind::Input(input), Ok(output)) = (&updated.kind, position(name, map.get(name), &order.outputs)) {
+            updated.kind = HbmKind::Updated { input: *input, output };
+        }
+    }
+    Ok(tensors)
 }
 
 fn tensor(

@@ -49,6 +49,7 @@ fn tensor_text(tensor: &HbmTensor) -> String {
     let kind = match &tensor.kind {
         HbmKind::Input(position) => format!("input {position}"),
         HbmKind::Output(position) => format!("output {position}"),
+        HbmKind::Updated { input, output } => format!("input {input}, updated by output {output}"),
         HbmKind::Constant(_) => "constant".to_owned(),
         HbmKind::Scratch => "scratch".to_owned(),
     };

@@ -110,6 +110,7 @@ fn members(program: &Program) -> Members {
                     TensorEntry::constant(&tensor.name, "float32", &[4, 8], &file),
                 )
             }
+            HbmKind::Updated { .. } => unreachable!("the program updates no input"),
             HbmKind::Scratch => {
                 let variable = Variable::sized(VariableKind::TmpBuf, var_id, tensor.size_bytes);
                 definition.var.insert(tensor.name.clone(), variable);

@@ -129,14 +129,8 @@ impl Machine {
             }
             slots
         };
-        let inputs = positions(|kind| match kind {
-            HbmKind::Input(position) => Some(*position),
-            HbmKind::Output(_) | HbmKind::Constant(_) | HbmKind::Scratch => None,
-        });
-        let outputs = positions(|kind| match kind {
-            HbmKind::Output(position) => Some(*position),
-            HbmKind::Input(_) | HbmKind::Constant(_) | HbmKind::Scratch => None,
-        });
+        let inputs = positions(HbmKind::input);
+        let outputs = positions(HbmKind::output);
         let lines: Vec<String> = program.locations.iter().map(source_text).collect();
         let mut machine = Machine::from_parts(Parts {
             target: absolute.target,

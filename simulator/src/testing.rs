@@ -97,7 +97,9 @@ impl NeffDraft {
         let ids: Vec<u32> = (1..=program.tensors.len() as u32).collect();
         for (tensor, &id) in program.tensors.iter().zip(&ids) {
             let variable = match &tensor.kind {
-                HbmKind::Input(_) => Variable::sized(VariableKind::Input, id.into(), tensor.size_bytes),
+                HbmKind::Input(_) | HbmKind::Updated { .. } => {
+                    Variable::sized(VariableKind::Input, id.into(), tensor.size_bytes)
+                }
                 HbmKind::Output(_) => Variable::sized(VariableKind::Output, id.into(), tensor.size_bytes),
                 HbmKind::Scratch => Variable::sized(VariableKind::TmpBuf, id.into(), tensor.size_bytes),
                 HbmKind::Constant(content) => {

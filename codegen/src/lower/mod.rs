@@ -109,14 +109,18 @@ impl<'g> Lowerer<'g> {
 
     fn declare_inputs(&mut self) {
         for (position, input) in self.graph.inputs.iter().enumerate() {
-            // What nothing reads, such as a frozen parameter, is no input of the program.
-            if self.uses[input.value.index()] == 0 {
+            let updated_by = self.graph.outputs.iter().position(|output| output.alias == Some(position as u32));
+            // What nothing reads or updates, such as a frozen parameter, is no input of the program.
+            if self.uses[input.value.index()] == 0 && updated_by.is_none() {
                 continue;
             }
             let ty = self.graph.ty(input.value);
             let strides = strides_or_packed(input.strides.as_deref(), &ty.shape);
             let size = buffer_bytes(&ty.shape, &strides, ty.dtype);
-            let kind = HbmKind::Input(position as u32);
+            let kind = match updated_by {
+                Some(output) => HbmKind::Updated { input: position as u32, output: output as u32 },
+                None => HbmKind::Input(position as u32),
+            };
             let tensor = self.new_tensor(input.name.clone(), kind, ty.dtype, &ty.shape, size);
             let map = Map::hbm(tensor, ty.dtype, &ty.shape, &strides);
             self.storage[input.value.index()] = Some(Storage::Map(map));
@@ -232,7 +236,7 @@ impl<'g> Lowerer<'g> {
             Op::Expand(_) => Storage::Map(self.map(operand).expand(&shape)),
             Op::Slice(op) => Storage::Map(self.map(operand).slice(op.axis, op.start, op.end, op.step)),
             Op::Concat(op) => {
-                let maps: Vec<Map> = node.operands.iter().map(|&part| self.stored_map(part)).collect();
+                let maps = self.stored_maps(&node.operands);
                 Storage::Map(Map::concat(&maps, op.axis))
             }
             Op::Relayout(_) => self.storage(operand).clone(),
@@ -261,7 +265,7 @@ impl<'g> Lowerer<'g> {
     /// A copy of a value in packed HBM scratch, for the rare use that no access pattern expresses.
     fn packed_in_hbm(&mut self, map: &Map) -> Map {
         let n_elements: usize = map.shape.iter().product();
-        let dtype = stored_dtype(map.dtype);
+        let dtype = map.dtype;
         let size = (n_elements * dtype.size_bytes()) as u64;
         let name = format!("scratch_{}", self.program.tensors.len());
         let tensor = self.new_tensor(name, HbmKind::Scratch, dtype, &map.shape, size);
@@ -273,10 +277,12 @@ impl<'g> Lowerer<'g> {
     /// DMAs that copy one map to another of the same shape.
     fn copy_map(&mut self, dst: &Map, src: &Map) {
         for to in &dst.pieces {
-            let extents: SmallVec<[usize; 6]> = to.axes.iter().map(|axis| axis.count).collect();
-            for from in src.cut(&to.start, &extents) {
+            for from in src.cut(&to.start, &to.extents()) {
                 let part = storage::restrict(to, &from);
-                self.copy_piece(&part, dst.dtype, &from, src.dtype);
+                // Of an updated input, what stays the same is where it belongs.
+                if !part.is_same_place(&from) {
+                    self.copy_piece(&part, dst.dtype, &from, src.dtype);
+                }
             }
         }
     }
@@ -289,48 +295,118 @@ impl<'g> Lowerer<'g> {
             return map;
         }
         // The value shares the storage of a narrower one: write it out in its own type.
-        let shape = self.graph.ty(value).shape.clone();
-        let layout = storage::layout(0, shape.len().saturating_sub(1));
-        let grid = crate::map::Grid::new(&shape, layout, 1);
+        self.tiled(&map, wanted)
+    }
+
+    /// A copy of a value in tiles, in an element type of the chip.
+    fn tiled(&mut self, map: &Map, dtype: Dtype) -> Map {
+        let layout = storage::layout(0, map.shape.len().saturating_sub(1));
+        let grid = crate::map::Grid::new(&map.shape, layout, 1);
         let mut tiles = Vec::new();
         for block in 0..grid.n_blocks() {
-            tiles.push(self.fill_from(&map, &shape, &grid, block, 0, wanted));
+            tiles.push(self.fill_from(map, &map.shape, &grid, block, 0, dtype));
         }
-        Map::tiles(&shape, layout, 1, wanted, &tiles)
+        Map::tiles(&map.shape, layout, 1, dtype, &tiles)
     }
 
+    /// The maps of values in one element type: 64-bit integers in HBM are narrowed where others are
+    /// on chip.
+    fn stored_maps(&mut self, values: &[ValueId]) -> Vec<Map> {
+        let mut maps: Vec<Map> = values.iter().map(|&value| self.stored_map(value)).collect();
+        let n_wide = maps.iter().filter(|map| map.dtype == Dtype::I64).count();
+        if n_wide > 0 && n_wide < maps.len() {
+            for map in maps.iter_mut().filter(|map| map.dtype == Dtype::I64) {
+                *map = self.tiled(map, Dtype::I32);
+            }
+        }
+        maps
+    }
+
+    /// Stores what no group has stored. Updates of inputs come last, after everything that reads the
+    /// inputs; what an update itself reads of an updated input elsewhere is copied away before.
     fn store_outputs(&mut self) {
-        for (position, output) in self.graph.outputs.iter().enumerate() {
-            let Some(value) = output.value else { continue };
-            if self.stored_outputs.contains_key(&position) {
-                continue;
-            }
-            self.current_locations =
-                self.graph.producer(value).map(|(_, node)| node.locations.clone()).unwrap_or_default();
+        let is_update = |position: usize| self.graph.outputs[position].alias.is_some();
+        let (updates, plain): (Vec<usize>, Vec<usize>) = (0..self.graph.outputs.len()).partition(|&at| is_update(at));
+        for position in plain {
+            let Some(map) = self.begin_output(position) else { continue };
             let dst = self.output_map(position);
-            let map = self.stored_map(value);
-            self.copy_map(&dst, &map);
-            if dst.dtype == Dtype::I64 && map.dtype != Dtype::I64 {
-                self.store_high_words(&dst, &map);
-            }
+            self.store(&dst, &map);
+        }
+        let mut stores = Vec::new();
+        for &position in &updates {
+            let Some(map) = self.begin_output(position) else { continue };
+            let dst = self.output_map(position);
+            let map = if self.reads_updated(&dst, &map) { self.packed_in_hbm(&map) } else { map };
+            stores.push((position, dst, map));
+        }
+        for (position, dst, map) in stores {
+            self.locate_output(position);
+            self.store(&dst, &map);
         }
     }
 
-    /// Declares the tensor of an output and gives its map.
+    /// The map of an output that is still to be stored.
+    fn begin_output(&mut self, position: usize) -> Option<Map> {
+        let value = self.graph.outputs[position].value?;
+        if self.stored_outputs.contains_key(&position) {
+            return None;
+        }
+        self.locate_output(position);
+        Some(self.stored_map(value))
+    }
+
+    /// What is emitted next belongs to the node that computes an output.
+    fn locate_output(&mut self, position: usize) {
+        let value = self.graph.outputs[position].value;
+        let producer = value.and_then(|value| self.graph.producer(value));
+        self.current_locations = producer.map(|(_, node)| node.locations.clone()).unwrap_or_default();
+    }
+
+    fn store(&mut self, dst: &Map, map: &Map) {
+        if dst.dtype != Dtype::I64 || map.dtype == Dtype::I64 {
+            return self.copy_map(dst, map);
+        }
+        // Sign words are computed on chip.
+        let on_chip = map.pieces.iter().all(|piece| matches!(piece.base, crate::map::Base::Tile(_)));
+        let map = if on_chip { map.clone() } else { self.tiled(map, map.dtype) };
+        self.copy_map(dst, &map);
+        self.store_high_words(dst, &map);
+    }
+
+    /// True where a map reads an element of an updated input from another place than it is stored to.
+    fn reads_updated(&self, dst: &Map, map: &Map) -> bool {
+        let is_updated = |piece: &Piece| match piece.base {
+            crate::map::Base::Hbm(tensor) => matches!(self.program.tensor(tensor).kind, HbmKind::Updated { .. }),
+            crate::map::Base::Tile(_) => false,
+        };
+        dst.pieces.iter().any(|to| {
+            let from = map.cut(&to.start, &to.extents());
+            from.iter().any(|from| is_updated(from) && !storage::restrict(to, from).is_same_place(from))
+        })
+    }
+
+    /// Declares the tensor of an output, which is an input's where the output updates it, and gives
+    /// its map.
     fn output_map(&mut self, position: usize) -> Map {
         let output = &self.graph.outputs[position];
         let value = output.value.expect("only outputs with a value are stored");
         let ty = self.graph.ty(value);
         let strides = strides_or_packed(output.strides.as_deref(), &ty.shape);
+        let is_updated = |tensor: &ir::program::HbmTensor| matches!(tensor.kind, HbmKind::Updated { input: _, output } if output as usize == position);
+        if let Some(updated) = self.program.tensors.iter().position(is_updated) {
+            return Map::hbm(ir::program::HbmId(updated as u32), ty.dtype, &ty.shape, &strides);
+        }
         let size = buffer_bytes(&ty.shape, &strides, ty.dtype);
         let kind = HbmKind::Output(position as u32);
         let tensor = self.new_tensor(format!("output{position}"), kind, ty.dtype, &ty.shape, size);
         Map::hbm(tensor, ty.dtype, &ty.shape, &strides)
     }
 
-    /// Where a value is stored as an output while it is computed; `None` where it is no output.
+    /// Where a value is stored as an output while it is computed; `None` where it is no output, or
+    /// one that updates an input that may still be read.
     fn output_of(&mut self, value: ValueId) -> Option<Map> {
-        let position = self.graph.outputs.iter().position(|output| output.value == Some(value))?;
+        let is_plain = |output: &ir::graph::GraphOutput| output.value == Some(value) && output.alias.is_none();
+        let position = self.graph.outputs.iter().position(is_plain)?;
         let map = self.output_map(position);
         self.stored_outputs.insert(position, value);
         Some(map)
@@ -339,8 +415,7 @@ impl<'g> Lowerer<'g> {
     /// The sign words of 64-bit integers that are 32 bits wide on chip.
     fn store_high_words(&mut self, dst: &Map, src: &Map) {
         for to in &dst.pieces {
-            let extents: SmallVec<[usize; 6]> = to.axes.iter().map(|axis| axis.count).collect();
-            for from in src.cut(&to.start, &extents) {
+            for from in src.cut(&to.start, &to.extents()) {
                 let part = storage::restrict(to, &from);
                 self.store_sign_words(&part, &from);
             }

@@ -10,6 +10,7 @@ use base64::Engine as _;
 use ir::graph::{InputRole, Location, LocationId};
 use ir::ops::Constant;
 use ir::types::{Shape, packed_strides};
+use ir::verify::holds_once;
 use ir::{Dtype, Graph, TensorType, ValueId};
 use smallvec::SmallVec;
 
@@ -189,9 +190,9 @@ impl Importer<'_> {
     }
 
     fn output(&mut self, output: &CapturedOutput) -> Result<(), String> {
-        let description = output.description.clone();
+        let (description, updates) = (output.description.clone(), output.updates);
         let Some(id) = output.reference else {
-            self.graph.outputs.push(ir::graph::GraphOutput { value: None, strides: None, description });
+            self.graph.outputs.push(ir::graph::GraphOutput { value: None, strides: None, alias: None, description });
             return Ok(());
         };
         let value = match self.bindings.get(&id) {
@@ -204,8 +205,25 @@ impl Importer<'_> {
             Some(recorded @ Recorded::Tensor(_)) if value.is_some() => caller_strides(recorded)?,
             Some(_) | None => None,
         };
-        self.graph.outputs.push(ir::graph::GraphOutput { value, strides, description });
+        let mut output = ir::graph::GraphOutput { value, strides, alias: None, description };
+        if let Some(updated) = updates.and_then(|id| self.updated_input(id, &output)) {
+            output.strides = self.graph.inputs[updated as usize].strides.clone();
+            output.alias = Some(updated);
+        }
+        self.graph.outputs.push(output);
         Ok(())
+    }
+
+    /// Position of the input that an output updates in place; `None` where the update cannot be made
+    /// in its memory, and the caller has to copy.
+    fn updated_input(&self, id: u64, output: &ir::graph::GraphOutput) -> Option<u32> {
+        let Some(Binding::Value(updated)) = self.bindings.get(&id) else { return None };
+        let position = self.graph.inputs.iter().position(|input| input.value == *updated)?;
+        let (input, ty) = (&self.graph.inputs[position], self.graph.ty(*updated));
+        let holds_once = input.strides.as_ref().is_none_or(|strides| holds_once(&ty.shape, strides));
+        let position = u32::try_from(position).ok()?;
+        let is_free = self.graph.outputs.iter().all(|other| other.alias != Some(position));
+        (holds_once && is_free && output.value.is_some_and(|value| self.graph.ty(value) == ty)).then_some(position)
     }
 
     /// Refuses an id that is taken.

@@ -48,6 +48,8 @@ pub struct CapturedNode {
 pub struct CapturedOutput {
     /// `None` where no tensor is returned.
     pub reference: Option<u64>,
+    /// The input that it updates in place.
+    pub updates: Option<u64>,
     pub description: String,
 }
 

@@ -30,6 +30,9 @@ pub struct Document {
 pub struct InputEntry {
     pub id: u64,
     pub name: String,
+    /// AOTAutograd's descriptor, by which outputs name the inputs that they update.
+    #[serde(default)]
+    pub desc: Option<String>,
     #[serde(default)]
     pub role: Option<String>,
     pub out: Value,

@@ -33,11 +33,12 @@ struct FormatOnly {
 }
 
 fn captured(document: Document) -> Result<CapturedGraph, String> {
+    let described = document.inputs.iter().filter_map(|input| Some((input.desc.clone()?, input.id))).collect();
     Ok(CapturedGraph {
         name: document.name,
         inputs: document.inputs.into_iter().map(input).collect::<Result<_, _>>()?,
         nodes: document.nodes.into_iter().map(node).collect::<Result<_, _>>()?,
-        outputs: document.outputs.into_iter().map(output).collect(),
+        outputs: document.outputs.into_iter().map(|entry| output(entry, &described)).collect(),
         constants: document.constants.into_iter().map(|(name, entry)| (name, constant(entry))).collect(),
     })
 }
@@ -70,8 +71,13 @@ fn node(entry: NodeEntry) -> Result<CapturedNode, String> {
     Ok(CapturedNode { id: entry.id, target: entry.target, positional, keywords, recorded, location })
 }
 
-fn output(entry: OutputEntry) -> CapturedOutput {
-    CapturedOutput { reference: entry.reference, description: entry.desc.unwrap_or_default() }
+/// An output; `described` gives inputs by AOTAutograd's descriptors.
+fn output(entry: OutputEntry, described: &BTreeMap<String, u64>) -> CapturedOutput {
+    let description = entry.desc.unwrap_or_default();
+    let updated =
+        description.strip_prefix("InputMutationAOTOutput(mutated_input=").and_then(|rest| rest.strip_suffix(')'));
+    let updates = updated.and_then(|name| described.get(name).copied());
+    CapturedOutput { reference: entry.reference, updates, description }
 }
 
 fn constant(entry: ConstantEntry) -> StoredTensor {

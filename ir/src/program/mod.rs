@@ -169,10 +169,38 @@ pub enum HbmKind {
     Input(u32),
     /// Position in the graph's outputs.
     Output(u32),
+    /// An input that an output updates in place: positions in the graph's inputs and outputs.
+    Updated { input: u32, output: u32 },
     /// Stored in the NEFF; little-endian elements.
     Constant(Arc<[u8]>),
     /// Made by `allocate` for spills.
     Scratch,
+}
+
+impl HbmKind {
+    /// Position in the graph's inputs.
+    pub fn input(&self) -> Option<u32> {
+        match self {
+            HbmKind::Input(position) | HbmKind::Updated { input: position, output: _ } => Some(*position),
+            HbmKind::Output(_) | HbmKind::Constant(_) | HbmKind::Scratch => None,
+        }
+    }
+
+    /// Position in the graph's outputs.
+    pub fn output(&self) -> Option<u32> {
+        match self {
+            HbmKind::Output(position) | HbmKind::Updated { input: _, output: position } => Some(*position),
+            HbmKind::Input(_) | HbmKind::Constant(_) | HbmKind::Scratch => None,
+        }
+    }
+
+    /// True for tensors that have contents before the program starts.
+    pub fn is_given(&self) -> bool {
+        match self {
+            HbmKind::Input(_) | HbmKind::Updated { .. } | HbmKind::Constant(_) => true,
+            HbmKind::Output(_) | HbmKind::Scratch => false,
+        }
+    }
 }
 
 /// A tensor in device memory. A 64-bit integer is two little-endian 32-bit words.

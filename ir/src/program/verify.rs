@@ -81,17 +81,20 @@ fn check_tensors(program: &Program, faults: &mut Vec<ProgramFault>) {
         let mut fault = |message: String| {
             faults.push(ProgramFault::of_program(format!("%h{idx} \"{}\"", tensor.name), message));
         };
-        match &tensor.kind {
-            HbmKind::Constant(bytes) if bytes.len() as u64 != tensor.size_bytes => {
-                fault(format!("tensor has {} bytes but holds {}", tensor.size_bytes, bytes.len()));
-            }
-            HbmKind::Input(position) if !bound.insert((0, *position)) => {
-                fault(format!("input {position} is declared twice"));
-            }
-            HbmKind::Output(position) if !bound.insert((1, *position)) => {
-                fault(format!("output {position} is declared twice"));
-            }
-            HbmKind::Constant(_) | HbmKind::Input(_) | HbmKind::Output(_) | HbmKind::Scratch => {}
+        if let HbmKind::Constant(bytes) = &tensor.kind
+            && bytes.len() as u64 != tensor.size_bytes
+        {
+            fault(format!("tensor has {} bytes but holds {}", tensor.size_bytes, bytes.len()));
+        }
+        if let Some(position) = tensor.kind.input()
+            && !bound.insert(("input", position))
+        {
+            fault(format!("input {position} is declared twice"));
+        }
+        if let Some(position) = tensor.kind.output()
+            && !bound.insert(("output", position))
+        {
+            fault(format!("output {position} is declared twice"));
         }
     }
 }
@@ -169,7 +172,7 @@ fn check_streams(program: &Program, faults: &mut Vec<ProgramFault>) {
 /// Reads of tiles and scratch tensors that nothing has written, and outputs that nothing writes.
 fn check_first_writes(program: &Program, faults: &mut Vec<ProgramFault>) {
     let mut tiles = vec![false; program.tiles.len()];
-    let mut tensors: Vec<bool> = program.tensors.iter().map(|tensor| is_given(&tensor.kind)).collect();
+    let mut tensors: Vec<bool> = program.tensors.iter().map(|tensor| tensor.kind.is_given()).collect();
     for (position, instruction) in program.instructions.iter().enumerate() {
         let accesses = instruction.kind.accesses();
         let mut unwritten = |is_written: bool, name: String| {
@@ -199,14 +202,6 @@ fn check_first_writes(program: &Program, faults: &mut Vec<ProgramFault>) {
             let line = format!("%h{idx} \"{}\"", tensor.name);
             faults.push(ProgramFault::of_program(line, "nothing writes this output"));
         }
-    }
-}
-
-/// True for tensors that have contents before the program starts.
-fn is_given(kind: &HbmKind) -> bool {
-    match kind {
-        HbmKind::Input(_) | HbmKind::Constant(_) => true,
-        HbmKind::Output(_) | HbmKind::Scratch => false,
     }
 }
 

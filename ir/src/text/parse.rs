@@ -294,9 +294,17 @@ fn add(
             graph.push_unchecked(op, &operands, types, &locations);
             parsed.node_spans.push(span);
         }
-        StatementKind::Output { value, description, strides } => {
+        StatementKind::Output { value, description, strides, updated } => {
             let value = value.map(|(name, span)| ValueId(values.resolve(&name, &span, '%', faults)));
-            graph.outputs.push(GraphOutput { value, strides, description });
+            let alias = updated.and_then(|(name, span)| {
+                let updated = ValueId(values.resolve(&name, &span, '%', faults));
+                let position = graph.inputs.iter().position(|input| input.value == updated);
+                if position.is_none() {
+                    faults.push((format!("`%{name}` is no input: only inputs are updated"), span));
+                }
+                position.and_then(|position| u32::try_from(position).ok())
+            });
+            graph.outputs.push(GraphOutput { value, strides, alias, description });
             parsed.output_spans.push(span);
         }
     }

@@ -28,7 +28,7 @@ impl fmt::Display for Graph {
             writeln!(formatter, "  {}", input_line(self, input))?;
         }
         for output in &self.outputs {
-            writeln!(formatter, "  {}", output_line(output))?;
+            writeln!(formatter, "  {}", output_line(self, output))?;
         }
         formatter.write_str("}\n")
     }
@@ -66,10 +66,18 @@ pub fn node_line(graph: &Graph, id: NodeId) -> String {
 }
 
 /// The line of one output, without indentation.
-pub fn output_line(output: &GraphOutput) -> String {
+pub fn output_line(graph: &Graph, output: &GraphOutput) -> String {
     let value = output.value.map_or("none".to_string(), |value| format!("%{}", value.0));
     let mut line = format!("output {value} {}", Quoted(&output.description));
-    write_strides(&mut line, output.strides.as_deref()).expect("a string takes any text");
+    let written: fmt::Result = (|| {
+        write_strides(&mut line, output.strides.as_deref())?;
+        let Some(position) = output.alias else { return Ok(()) };
+        match graph.inputs.get(position as usize) {
+            Some(input) => write!(line, " updates %{}", input.value.0),
+            None => line.write_str(" updates ?"),
+        }
+    })();
+    written.expect("a string takes any text");
     line
 }
 

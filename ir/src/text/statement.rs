@@ -22,10 +22,30 @@ pub(super) struct Statement {
 }
 
 pub(super) enum StatementKind {
-    Location { name: SpannedName, location: Location },
-    Input { name: SpannedName, label: String, ty: Ty, role: InputRole, strides: Option<SmallVec<[i64; 6]>> },
-    Node { results: Vec<SpannedName>, op: Op, operands: Vec<SpannedName>, types: Vec<Ty>, locations: Vec<SpannedName> },
-    Output { value: Option<SpannedName>, description: String, strides: Option<SmallVec<[i64; 6]>> },
+    Location {
+        name: SpannedName,
+        location: Location,
+    },
+    Input {
+        name: SpannedName,
+        label: String,
+        ty: Ty,
+        role: InputRole,
+        strides: Option<SmallVec<[i64; 6]>>,
+    },
+    Node {
+        results: Vec<SpannedName>,
+        op: Op,
+        operands: Vec<SpannedName>,
+        types: Vec<Ty>,
+        locations: Vec<SpannedName>,
+    },
+    Output {
+        value: Option<SpannedName>,
+        description: String,
+        strides: Option<SmallVec<[i64; 6]>>,
+        updated: Option<SpannedName>,
+    },
 }
 
 /// A type with its layout.
@@ -79,7 +99,7 @@ impl<'t> Parser<'_, 't> {
         Some(StatementKind::Input { name, label, ty, role, strides })
     }
 
-    /// `output %7 "description" strides [8, 1]`, with `none` for an output without a value.
+    /// `output %7 "description" strides [8, 1] updates %0`, with `none` for an output without a value.
     fn output(&mut self) -> Option<StatementKind> {
         self.take();
         let value = match self.peek() {
@@ -91,7 +111,14 @@ impl<'t> Parser<'_, 't> {
         };
         let description = self.text("the output's description")?;
         let strides = self.strides()?;
-        Some(StatementKind::Output { value, description, strides })
+        let updated = match self.peek() {
+            Token::Word("updates") => {
+                self.take();
+                Some(self.value()?)
+            }
+            _ => None,
+        };
+        Some(StatementKind::Output { value, description, strides, updated })
     }
 
     /// `%3, %4 = op %0, %1 {name = value} : (f32[4], f32[1]) #1 #2`

@@ -52,6 +52,9 @@ pub(crate) struct Builder<'a> {
     node_locations: Vec<Locations>,
     facts: Vec<Facts>,
     interned: StableMap<(Op, SmallVec<[ValueId; 4]>), NodeId>,
+    /// Results of terms that a rule has rewritten. Rules emit terms themselves: without this, shared
+    /// parts would be rewritten once per path to them.
+    rewritten: StableMap<(Op, SmallVec<[ValueId; 4]>), Results>,
     families: fn(&Op) -> &'static [RuleEntry],
     n_rewrites: u64,
     pub numerics: Numerics,
@@ -74,6 +77,7 @@ impl<'a> Builder<'a> {
             node_locations: Vec::new(),
             facts: Vec::new(),
             interned: StableMap::default(),
+            rewritten: StableMap::default(),
             families,
             n_rewrites: 0,
             numerics,
@@ -102,11 +106,13 @@ impl<'a> Builder<'a> {
         operands: &[ValueId],
         locations: &[LocationId],
     ) -> Result<Results, TypeError> {
-        let term = Term {
-            op: op.into(),
-            operands: SmallVec::from_slice(operands),
-            locations: Locations::from_slice(locations),
-        };
+        let key = (op.into(), SmallVec::from_slice(operands));
+        if let Some(results) = self.rewritten.get(&key) {
+            let results = results.clone();
+            self.locate(&results, locations);
+            return Ok(results);
+        }
+        let term = Term { op: key.0, operands: key.1, locations: Locations::from_slice(locations) };
         for &(name, class, rule) in (self.families)(&term.op) {
             if !self.numerics.allows(class) {
                 continue;
@@ -117,6 +123,7 @@ impl<'a> Builder<'a> {
             }
             self.n_rewrites += 1;
             self.statistics.add(name, 1);
+            self.rewritten.insert((term.op, term.operands), results.clone());
             return Ok(results);
         }
         self.intern(term)
@@ -146,6 +153,15 @@ impl<'a> Builder<'a> {
         locations: &[LocationId],
     ) -> Result<Option<Results>, TypeError> {
         self.emit(op, operands, locations).map(Some)
+    }
+
+    /// Adds locations to the nodes that compute values.
+    fn locate(&mut self, values: &[ValueId], locations: &[LocationId]) {
+        for &value in values {
+            if let ValueDef::Result { node, index: _ } = self.graph.def(value) {
+                merge_locations(&mut self.node_locations[node.index()], locations);
+            }
+        }
     }
 
     fn intern(&mut self, term: Term) -> Result<Results, TypeError> {

@@ -260,6 +260,23 @@ fn slices_and_concats_cancel() {
 }
 
 #[test]
+fn shared_parts_are_rewritten_once() {
+    let mut sketch = Sketch::new();
+    let x = sketch.input(BF16, &[4, 6]);
+    let mut rotated = sketch.op(Neg, &[x]);
+    let n_levels = 40;
+    for _ in 0..n_levels {
+        let low = sketch.op(Slice { axis: 0, start: 1, end: 4, step: 1 }, &[rotated]);
+        let high = sketch.op(Slice { axis: 0, start: 0, end: 1, step: 1 }, &[rotated]);
+        rotated = sketch.op(Concat { axis: 0 }, &[low, high]);
+    }
+    let wide = sketch.op(Cast { dtype: F32 }, &[rotated]);
+    let (_, statistics) = canonical(&sketch.finish(&[wide]), Numerics::Exact);
+    // Once per concat and slice, where once per path would be 2^40 times.
+    assert!((n_levels..=4 * n_levels).contains(&statistics.get("cast-below-parts")), "{statistics}");
+}
+
+#[test]
 fn movement_sinks_below_pointwise_ops_and_rows() {
     let mut sketch = Sketch::new();
     let (x, bias) = (sketch.input(F32, &[4, 6]), sketch.input(F32, &[6]));

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ir::program::rules::Rule;
-use ir::program::{Engine, HbmKind, InstructionKind};
+use ir::program::{Engine, InstructionKind};
 
 use super::clocks::Clocks;
 use super::shadow::{Met, Shadow, Writer};
@@ -58,11 +58,7 @@ impl MemoryChecker<'_> {
     /// Inputs and constants hold data from the start.
     fn initialise(&mut self) {
         for (tensor, described) in self.machine.tensors.iter().enumerate() {
-            let holds_data = match described.kind {
-                HbmKind::Input(_) | HbmKind::Constant(_) => true,
-                HbmKind::Output(_) | HbmKind::Scratch => false,
-            };
-            if holds_data && described.size_bytes > 0 {
+            if described.kind.is_given() && described.size_bytes > 0 {
                 let rect = self.tensor_rect(tensor);
                 self.shadow.initialise(&rect);
             }

@@ -110,6 +110,8 @@ impl Parser {
             HbmKind::Input(cursor.integer()?)
         } else if cursor.eat_word("output") {
             HbmKind::Output(cursor.integer()?)
+        } else if cursor.eat_word("updated") {
+            HbmKind::Updated { input: cursor.integer()?, output: cursor.integer()? }
         } else if cursor.eat_word("scratch") {
             HbmKind::Scratch
         } else {

@@ -70,6 +70,7 @@ fn print_tensor(text: &mut String, position: usize, tensor: &HbmTensor) -> fmt::
     match &tensor.kind {
         HbmKind::Input(position) => write!(text, "input {position}")?,
         HbmKind::Output(position) => write!(text, "output {position}")?,
+        HbmKind::Updated { input, output } => write!(text, "updated {input} {output}")?,
         HbmKind::Scratch => text.push_str("scratch"),
         HbmKind::Constant(bytes) => {
             text.push_str("constant x\"");
