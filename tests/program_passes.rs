@@ -8,6 +8,7 @@ use ir::Program;
 use ir::program::verify::verify;
 use ir::reference::Value;
 use ir::target::TargetName;
+use ir::types::packed_strides;
 use passes::Numerics;
 use passes::allocate::{allocate, check_allocation};
 use passes::fuse::{FuseOptions, fuse};
@@ -15,6 +16,7 @@ use passes::schedule::{ScheduleOptions, schedule};
 use passes::synchronize::{check_synchronization, synchronize};
 
 use compiler::samples::{Samples, samples_for};
+use compiler::strided::{View, ViewMut, extent_bytes};
 use compiler::verdict::Standard;
 
 /// Small graphs with recorded values.
@@ -43,12 +45,27 @@ fn imported(name: &str) -> (ir::Graph, Samples) {
     (graph, samples)
 }
 
-fn lowered(graph: &ir::Graph, target: TargetName) -> Program {
+/// The placed graph, whose inputs may have a layout of the device's, and its program.
+fn lowered(graph: &ir::Graph, target: TargetName) -> (ir::Graph, Program) {
     let (canonical, _) = passes::canonicalize::canonicalize(graph, Numerics::Contract).expect("canonicalizes");
     let (fused, _) = fuse(&canonical, &FuseOptions { target, ..FuseOptions::new(Numerics::Contract) }).expect("fuses");
     let expanded = codegen::expand_long_rows(&fused).expect("expands");
     let placed = codegen::place(&expanded).expect("places");
-    codegen::lower(&placed, target).expect("lowers").0
+    let (program, _) = codegen::lower(&placed, target).expect("lowers");
+    (placed, program)
+}
+
+/// The bytes of an input as the device takes them.
+fn input_bytes(placed: &ir::Graph, position: usize, value: &Value) -> Vec<u8> {
+    let input = &placed.inputs[position];
+    let ty = placed.ty(input.value);
+    let packed = value.to_bytes(ty.dtype).expect("inputs are of their types");
+    let Some(strides) = &input.strides else { return packed };
+    let strides: Vec<usize> = strides.iter().map(|&step| step as usize).collect();
+    let mut bytes = vec![0; extent_bytes(ty, &strides).expect("the input fits memory")];
+    let view = View { ty, strides: &packed_strides(&ty.shape), bytes: &packed };
+    view.copy_to(&mut ViewMut { ty, strides: &strides, bytes: &mut bytes });
+    bytes
 }
 
 fn compiled(name: &str, lowered: &Program) -> Program {
@@ -71,16 +88,13 @@ fn sample_graphs_keep_their_values() {
         let (graph, samples) = imported(name);
         let standard = Standard::of(&graph, &samples).expect("the graph evaluates");
         for target in TargetName::ALL {
-            let program = compiled(name, &lowered(&graph, target));
+            let (placed, lowered) = lowered(&graph, target);
+            let program = compiled(name, &lowered);
             let machine = simulator::Machine::from_program(&program).expect("every tile has an address");
             let findings = machine.check();
             assert!(findings.is_empty(), "{name} {target}: {findings:?}");
-            let bytes: Vec<Vec<u8>> = samples
-                .inputs
-                .iter()
-                .zip(&graph.inputs)
-                .map(|(value, input)| value.to_bytes(graph.ty(input.value).dtype).expect("inputs are of their types"))
-                .collect();
+            let values = samples.inputs.iter().enumerate();
+            let bytes: Vec<Vec<u8>> = values.map(|(position, value)| input_bytes(&placed, position, value)).collect();
             let inputs: Vec<Option<&[u8]>> = bytes.iter().map(|bytes| Some(bytes.as_slice())).collect();
             let outputs = machine.run(&inputs).expect("the program runs");
             let values: Vec<Option<Value>> = outputs
@@ -104,7 +118,7 @@ const MUTATION_STRIDE: usize = 7;
 fn a_wait_or_an_address_less_is_reported() {
     for name in GRAPHS {
         let (graph, _) = imported(name);
-        let program = compiled(name, &lowered(&graph, TargetName::Trn2));
+        let program = compiled(name, &lowered(&graph, TargetName::Trn2).1);
         let stride = if program.instructions.len() < 60 { 1 } else { MUTATION_STRIDE };
         let waits = program.instructions.iter().enumerate();
         let waits =

@@ -5,6 +5,7 @@ pub mod lower;
 pub mod map;
 pub mod package;
 pub mod place;
+mod weights;
 
 pub use link::{LinkedKernel, kernel_object, link};
 pub use lower::{LowerStats, expand_long_rows, lower};

@@ -11,6 +11,8 @@ use ir::types::Shape;
 use ir::{Dtype, Graph, Node, Op, ValueId};
 use smallvec::SmallVec;
 
+use crate::weights::request_layouts;
+
 /// A node without a lowering, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsupported {
@@ -39,6 +41,7 @@ pub fn place(graph: &Graph) -> Result<Graph, Vec<Unsupported>> {
         }
     }
     placed.layouts = layouts;
+    request_layouts(&mut placed);
     Ok(placed)
 }
 

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::Lowerer;
 use super::storage::{Frame, Operand, TileSet, contiguous, layout, stored_dtype, view};
-use crate::map::{Grid, N_PARTITIONS};
+use crate::map::{Axis, Base, Grid, N_PARTITIONS, Piece};
 
 /// What a contraction is, with shared operands' batches merged into rows.
 struct Contraction {
@@ -194,6 +194,10 @@ impl Lowerer<'_> {
         }
         let (_, _, n_columns) = stored;
         let columns = inner_block * N_PARTITIONS..n_columns.min((inner_block + 1) * N_PARTITIONS);
+        if let Some(tile) = self.loaded_transposed(value, &columns, &rows, dtype) {
+            self.transposes.insert(key, tile);
+            return tile;
+        }
         let tile = self.new_tile("transposed", Space::Sbuf, dtype, columns.len() as u8, rows.len());
         for block in rows.start / N_PARTITIONS..rows.end.div_ceil(N_PARTITIONS) {
             let frame = self.operand_frame(value, stored, block);
@@ -207,6 +211,26 @@ impl Lowerer<'_> {
         }
         self.transposes.insert(key, tile);
         tile
+    }
+
+    /// Columns of a matrix on partitions, straight from device memory where its columns are packed.
+    fn loaded_transposed(
+        &mut self,
+        value: ValueId,
+        columns: &std::ops::Range<usize>,
+        rows: &std::ops::Range<usize>,
+        dtype: Dtype,
+    ) -> Option<TileId> {
+        let super::Storage::Map(map) = self.storage(value) else { return None };
+        let packs_columns =
+            |piece: &Piece| matches!(piece.base, Base::Hbm(_)) && matches!(piece.axes[..], [Axis { step: 1, .. }, _]);
+        if !map.pieces.iter().all(packs_columns) {
+            return None;
+        }
+        let turned = map.transpose(&[1, 0]).slice(0, columns.start, columns.end, 1).slice(1, rows.start, rows.end, 1);
+        let shape = turned.shape.clone();
+        let grid = Grid::new(&shape, layout(0, 1), 1);
+        Some(self.fill_from(&turned, &shape, &grid, 0, 0, dtype))
     }
 
     /// dst[f, p] = data[p, f] for up to 128 x 128 elements.
