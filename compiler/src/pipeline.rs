@@ -2,7 +2,7 @@
 //!
 //! A panic anywhere below becomes an internal error: no input may end the process.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
@@ -132,6 +132,9 @@ pub struct Compiled {
     pub fuse: FuseReport,
     /// What `allocate` counted.
     pub allocate: AllocateStatistics,
+    /// Bytes of the weights that the host hands over in another layout than the graph's; it converts
+    /// each once per version.
+    pub converted_weight_bytes: u64,
     /// The change that took the last unit of fuel.
     pub last_change: Option<String>,
 }
@@ -269,6 +272,7 @@ struct Notes {
     refused: RefCell<Vec<UnsupportedNode>>,
     fuse: RefCell<FuseReport>,
     allocate: RefCell<AllocateStatistics>,
+    converted_weight_bytes: Cell<u64>,
 }
 
 impl<'a> Pipeline<'a> {
@@ -288,6 +292,7 @@ impl<'a> Pipeline<'a> {
 
     fn run(mut self, imported: &Graph) -> Result<Compiled, Error> {
         let (graph, progress) = self.graph_passes(imported)?;
+        self.notes.converted_weight_bytes.set(converted_weight_bytes(imported, &graph));
         if progress == Progress::Stopped {
             return Ok(self.finish(graph, None, None));
         }
@@ -439,9 +444,17 @@ impl<'a> Pipeline<'a> {
             passes: self.recorder.reports,
             fuse,
             allocate: self.notes.allocate.into_inner(),
+            converted_weight_bytes: self.notes.converted_weight_bytes.get(),
             last_change: self.context.fuel.last().map(str::to_owned),
         }
     }
+}
+
+/// Bytes of inputs that have other strides in the compiled graph.
+fn converted_weight_bytes(imported: &Graph, compiled: &Graph) -> u64 {
+    let pairs = imported.inputs.iter().zip(&compiled.inputs);
+    let converted = pairs.filter(|(before, after)| before.strides != after.strides);
+    converted.map(|(_, after)| compiled.ty(after.value).size_bytes() as u64).sum()
 }
 
 impl Notes {

@@ -47,6 +47,9 @@ pub struct Report {
     pub hbm_write_bytes: Option<u64>,
     pub compulsory_bytes: Option<u64>,
     pub spill_bytes: Option<u64>,
+    /// Bytes of weights that the host converts to the device's layout, once per version of a weight.
+    /// The time is the host's and in no predicted time.
+    pub converted_weight_bytes: Option<u64>,
     pub sbuf_peak_bytes: Option<u64>,
     /// Device body: first trigger to last completion.
     pub predicted_us: Option<f64>,
@@ -141,6 +144,7 @@ impl Report {
         self.hbm_read_bytes = Some(metrics.hbm_read_bytes);
         self.hbm_write_bytes = Some(metrics.hbm_write_bytes);
         self.spill_bytes = Some(compiled.allocate.spill_bytes);
+        self.converted_weight_bytes = Some(compiled.converted_weight_bytes);
         self.sbuf_peak_bytes = Some(compiled.allocate.sbuf_peak_bytes_per_partition * N_PARTITIONS);
     }
 
@@ -210,6 +214,8 @@ impl Report {
         let peak = self.sbuf_peak_bytes.map(|bytes| format!("{} at most", bytes_text(bytes)));
         let spilled = self.spill_bytes.map(|bytes| format!("{} spilled", bytes_text(bytes)));
         line("SBUF", join(&[peak, spilled]));
+        let converted = self.converted_weight_bytes.filter(|&bytes| bytes > 0);
+        line("weights", converted.map(|bytes| format!("{} converted once by the host", bytes_text(bytes))));
         line("fused ops", Some(self.fusions.len().to_string()));
         let source = if self.cache == Some(CacheUse::Hit) { ", from the compile cache" } else { "" };
         line("compile time", self.compile_seconds.map(|seconds| format!("{:.1} ms{source}", seconds * 1e3)));
@@ -290,6 +296,7 @@ mod tests {
         let report: serde_json::Value = serde_json::from_str(&Report::new("g").to_json()).unwrap();
         let keys = "graph target numerics neff_bytes compile_seconds cache passes n_nodes n_kernels n_instructions \
             n_compute_instructions n_dispatches hbm_read_bytes hbm_write_bytes compulsory_bytes spill_bytes \
+            converted_weight_bytes \
             sbuf_peak_bytes predicted_us nc_us total_us host_us engine_busy_us bound fusions unsupported host_ops \
             max_abs_error max_rel_error eager_abs_error ok";
         for key in keys.split_whitespace() {

@@ -211,10 +211,11 @@ impl GraphDigests {
             self.structure.strides(strides.as_deref());
         }
         self.structure.number(graph.outputs.len());
-        for GraphOutput { value, strides, description } in &graph.outputs {
+        for GraphOutput { value, strides, alias, description } in &graph.outputs {
             self.names.text(description);
-            // Value 0 and no value must not look the same.
+            // Value 0 and no value must not look the same; nor input 0 and none.
             self.structure.number(value.map_or(0, |value| value.index() + 1));
+            self.structure.number(alias.map_or(0, |input| input as usize + 1));
             self.structure.strides(strides.as_deref());
         }
         self.structure.number(graph.layouts.len());
