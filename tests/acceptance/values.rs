@@ -1,11 +1,15 @@
 //! Compiled graphs compute what they should, on every target.
 
+use compiler::execute::Executable;
 use compiler::samples::Samples;
+use ir::graph::GraphOutput;
+use ir::ops::{Concat, Slice};
 use ir::random_graph::{RandomGraphOptions, random_graph, random_inputs};
 use ir::target::TargetName;
+use ir::{Graph, ValueId};
 use passes::Numerics;
 
-use crate::support::{GRAPHS, cases, judge, made, options, recorded, sample_graph};
+use crate::support::{GRAPHS, cases, judge, made, neff_of, options, recorded, sample_graph};
 
 fn assert_none(faults: &[String]) {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
@@ -67,4 +71,59 @@ fn random_graphs_pass() {
         }
     }
     assert_none(&faults);
+}
+
+/// A random graph that updates each of its inputs: by a computed value, by an input, or by parts of
+/// two values, in place or rotated.
+fn random_updates(seed: u64) -> Graph {
+    let options = RandomGraphOptions { n_inputs: 5, max_rank: 2, ..RandomGraphOptions::default() };
+    let mut graph = random_graph(seed, &options);
+    let mut state = seed;
+    let mut below = |limit: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % limit
+    };
+    for position in 0..graph.inputs.len() {
+        let ty = graph.ty(graph.inputs[position].value).clone();
+        let n_values = u32::try_from(graph.n_values()).expect("few values");
+        let same: Vec<ValueId> = (0..n_values).map(ValueId).filter(|&value| *graph.ty(value) == ty).collect();
+        let (first, second) = (same[below(same.len())], same[below(same.len())]);
+        let axis = below(ty.rank().max(1));
+        let length = ty.shape.get(axis).copied().unwrap_or(1);
+        let value = match below(3) {
+            kind @ (0 | 1) if length > 1 => {
+                let cut = 1 + below(length - 1);
+                let mut part = |value: ValueId, start: usize, end: usize| {
+                    graph.push_value_of(Slice { axis, start, end, step: 1 }.into(), &[value], &[]).expect("in range")
+                };
+                let parts = match kind {
+                    0 => [part(first, 0, cut), part(second, cut, length)],
+                    _ => [part(first, cut, length), part(second, 0, cut)],
+                };
+                graph.push_value_of(Concat { axis }.into(), &parts, &[]).expect("parts fit")
+            }
+            _ => first,
+        };
+        let alias = Some(u32::try_from(position).expect("few inputs"));
+        graph.outputs.push(GraphOutput { value: Some(value), strides: None, alias, description: String::new() });
+    }
+    graph
+}
+
+#[test]
+fn updating_inputs_gives_the_bits_that_returning_them_gives() {
+    for seed in 0..150 {
+        let updating = random_updates(seed);
+        let mut returning = updating.clone();
+        returning.outputs.iter_mut().for_each(|output| output.alias = None);
+        let inputs = random_inputs(&updating, seed);
+        let target = TargetName::ALL[seed as usize % 3];
+        let run = |graph: &Graph| {
+            let neff = neff_of(graph, &options(target, Numerics::Contract));
+            let executable = Executable::load(&neff).expect("the NEFF loads");
+            executable.check().unwrap_or_else(|error| panic!("seed {seed} {target}: {error}"));
+            executable.run_values(&inputs).expect("the program runs")
+        };
+        assert_eq!(run(&updating), run(&returning), "seed {seed} {target}");
+    }
 }
