@@ -19,26 +19,13 @@ use compiler::samples::{Samples, samples_for};
 use compiler::strided::{View, ViewMut, extent_bytes};
 use compiler::verdict::Standard;
 
-/// Small graphs with recorded values.
-const GRAPHS: [&str; 14] = [
-    "rms_norm_naive_bf16",
-    "rms_norm_builtin_bf16",
-    "rms_norm_naive_f32_ragged",
-    "softmax_naive_f32",
-    "softmax_builtin_f32",
-    "mlp",
-    "elementwise_broadcast",
-    "bert_layer_none",
-    "bert_layer_core",
-    "tiny_vit",
-    "tiny_bert_mlm",
-    "tiny_llama_none",
-    "tiny_llama_core",
-    "tiny_llama_bf16",
-];
+#[path = "graphs/list.rs"]
+mod list;
+
+use list::GRAPHS;
 
 fn imported(name: &str) -> (ir::Graph, Samples) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/graphs/{name}.inf.json"));
+    let path = list::graph_path(Path::new(env!("CARGO_MANIFEST_DIR")), name);
     let text = std::fs::read(&path).expect("the graph is in the repository");
     let graph = compiler::import::parse_json(&text).expect("the graph imports");
     let samples = samples_for(&graph, &path).expect("values are recorded");

@@ -1,6 +1,6 @@
 //! The graph passes on PyTorch's own graphs: values stay right, and what fuses is what should.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use compiler::import::parse_json;
 use compiler::samples::samples_for;
@@ -11,25 +11,13 @@ use passes::fuse::{FuseOptions, FuseReport, StopReason};
 use passes::manager::{Phase, Unit};
 use passes::{Numerics, canonicalize, fuse};
 
-const SAMPLES: [&str; 14] = [
-    "rms_norm_naive_bf16",
-    "rms_norm_builtin_bf16",
-    "rms_norm_naive_f32_ragged",
-    "softmax_naive_f32",
-    "softmax_builtin_f32",
-    "mlp",
-    "elementwise_broadcast",
-    "bert_layer_none",
-    "bert_layer_core",
-    "tiny_vit",
-    "tiny_bert_mlm",
-    "tiny_llama_none",
-    "tiny_llama_core",
-    "tiny_llama_bf16",
-];
+#[path = "../../tests/graphs/list.rs"]
+mod list;
+
+use list::GRAPHS;
 
 fn path_of(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/graphs/{name}.inf.json"))
+    list::graph_path(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), name)
 }
 
 fn imported(name: &str) -> Graph {
@@ -50,7 +38,7 @@ fn n_ops(graph: &Graph, name: &str) -> usize {
 
 #[test]
 fn values_stay_right_under_every_class() {
-    for name in SAMPLES {
+    for name in GRAPHS {
         let graph = imported(name);
         let samples = samples_for(&graph, &path_of(name)).expect("the sample has values");
         let standard = Standard::of(&graph, &samples).expect("evaluates");

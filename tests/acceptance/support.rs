@@ -10,26 +10,13 @@ use ir::Graph;
 use ir::target::TargetName;
 use passes::Numerics;
 
-/// Graphs with recorded values.
-pub const GRAPHS: [&str; 14] = [
-    "rms_norm_naive_bf16",
-    "rms_norm_builtin_bf16",
-    "rms_norm_naive_f32_ragged",
-    "softmax_naive_f32",
-    "softmax_builtin_f32",
-    "mlp",
-    "elementwise_broadcast",
-    "bert_layer_none",
-    "bert_layer_core",
-    "tiny_vit",
-    "tiny_bert_mlm",
-    "tiny_llama_none",
-    "tiny_llama_core",
-    "tiny_llama_bf16",
-];
+#[path = "../graphs/list.rs"]
+mod list;
+
+pub use list::GRAPHS;
 
 pub fn graph_path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/graphs/{name}.inf.json"))
+    list::graph_path(Path::new(env!("CARGO_MANIFEST_DIR")), name)
 }
 
 pub fn sample_graph(name: &str) -> Graph {

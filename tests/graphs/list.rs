@@ -1,0 +1,26 @@
+//! The graphs of this folder, for every test that runs all of them. Included by path.
+
+use std::path::{Path, PathBuf};
+
+/// Graphs with recorded values.
+pub const GRAPHS: [&str; 14] = [
+    "rms_norm_naive_bf16",
+    "rms_norm_builtin_bf16",
+    "rms_norm_naive_f32_ragged",
+    "softmax_naive_f32",
+    "softmax_builtin_f32",
+    "mlp",
+    "elementwise_broadcast",
+    "bert_layer_none",
+    "bert_layer_core",
+    "tiny_vit",
+    "tiny_bert_mlm",
+    "tiny_llama_none",
+    "tiny_llama_core",
+    "tiny_llama_bf16",
+];
+
+/// The file of a graph; `root` is the repository.
+pub fn graph_path(root: &Path, name: &str) -> PathBuf {
+    root.join(format!("tests/graphs/{name}.inf.json"))
+}
