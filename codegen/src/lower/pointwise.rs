@@ -10,7 +10,7 @@ use ir::{Dtype, Node, Op, ValueId};
 
 use super::Lowerer;
 use super::rowwise::GroupPlan;
-use super::storage::{Frame, Operand, repeat};
+use super::storage::{Frame, Operand, Storage, repeat};
 
 /// An ALU op with a scalar side, as the first half of a fused instruction.
 struct ScalarStep {
@@ -212,23 +212,55 @@ impl Lowerer<'_> {
         repeat(vector, frame.n_outer() * frame.grid.n_free)
     }
 
-    /// Exact 32-bit arithmetic on the Pool engine. Comparisons test the sign of the difference,
-    /// which is exact in f32 whatever its size.
+    /// Exact 32-bit arithmetic on the Pool engine; comparisons, see [`Lowerer::integer_comparison`].
     fn integer_binary(&mut self, node: &Node, op: AluOp, frame: &Frame, plan: &GroupPlan) {
         let dst = self.dst(node, frame, plan);
         let lhs = self.full_operand(node.operands[0], frame);
+        if let Storage::Splat(number) = *self.storage(node.operands[1])
+            && is_comparison(op)
+            && number.abs() < INEXACT_IN_F32
+        {
+            // Rounding is monotonic, and no other number is rounded to this one.
+            return self.alu(dst, Operand::Full(lhs), Operand::Immediate(number as f32), op, frame);
+        }
         let rhs = self.full_operand(node.operands[1], frame);
         match op {
             AluOp::Add | AluOp::Multiply => {
                 self.emit(Engine::Pool, InstructionKind::TensorTensor { dst, lhs, rhs, op })
             }
             AluOp::Subtract => self.integer_difference(dst, lhs, rhs, frame),
-            _ => {
-                let difference = self.scratch(frame, Dtype::I32);
-                self.integer_difference(difference.clone(), lhs, rhs, frame);
-                self.alu(dst, Operand::Full(difference), Operand::Immediate(0.0), op, frame);
-            }
+            _ => self.integer_comparison(dst, lhs, rhs, op, frame),
         }
+    }
+
+    /// Comparisons test the sign of a number that has that of x - y in f32.
+    ///
+    /// The 32-bit difference is 0 where x = y only, but wraps where x and y lie 2^31 or more apart.
+    /// The f32 difference of the rounded x and y has the right sign unless it is 0, and then x and y
+    /// are close. Twice this plus the 32-bit one is right in both cases: where the latter wraps, it
+    /// is off by 2^32, and the sum is 3 (x - y) -+ 2^32 with |x - y| of at least 2^31.
+    fn integer_comparison(&mut self, dst: TileView, lhs: TileView, rhs: TileView, op: AluOp, frame: &Frame) {
+        let difference = self.scratch(frame, Dtype::I32);
+        self.integer_difference(difference.clone(), lhs.clone(), rhs.clone(), frame);
+        if matches!(op, AluOp::Equal | AluOp::NotEqual) {
+            return self.alu(dst, Operand::Full(difference), Operand::Immediate(0.0), op, frame);
+        }
+        let rounded = self.scratch(frame, Dtype::F32);
+        let kind = InstructionKind::TensorTensor { dst: rounded.clone(), lhs, rhs, op: AluOp::Subtract };
+        self.emit(Engine::Dve, kind);
+        let signed = self.scratch(frame, Dtype::F32);
+        let kind = InstructionKind::ScalarTensorTensor {
+            dst: signed.clone(),
+            data: rounded,
+            op0: AluOp::Multiply,
+            operand0: ScalarOperand::Immediate(2.0),
+            reverse0: false,
+            op1: AluOp::Add,
+            operand1: difference,
+            reverse1: false,
+        };
+        self.emit(Engine::Dve, kind);
+        self.alu(dst, Operand::Full(signed), Operand::Immediate(0.0), op, frame);
     }
 
     fn integer_difference(&mut self, dst: TileView, lhs: TileView, rhs: TileView, frame: &Frame) {
@@ -344,6 +376,13 @@ fn two_ops(dst: TileView, data: TileView, step: ScalarStep, second: (AluOp, Scal
         reverse0: step.reverse,
         second: Some(second),
     }
+}
+
+/// The smallest integer that another one is rounded to in f32.
+const INEXACT_IN_F32: f64 = (1 << 24) as f64;
+
+fn is_comparison(op: AluOp) -> bool {
+    matches!(op, AluOp::Equal | AluOp::NotEqual | AluOp::Greater | AluOp::GreaterEqual | AluOp::Less | AluOp::LessEqual)
 }
 
 fn is_power_of_two(number: f32) -> bool {
