@@ -10,8 +10,12 @@ use crate::import::{ImportError, UnsupportedNode};
 /// Why a command did not succeed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Error {
-    /// The input or the command line is wrong. Exit code 1.
+    /// The input is wrong. Exit code 1.
     Input(String),
+    /// An option, argument or variable is wrong. Exit code 1.
+    Usage(String),
+    /// A file cannot be read or written. Exit code 1.
+    File(String),
     /// A 64-bit integer of an input does not fit the device's 32 bits. Exit code 1.
     TooWide(String),
     /// The input is a text with faults, each already rendered with the text around it. Exit code 1.
@@ -28,7 +32,7 @@ impl Error {
     /// Exit code of the command.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Error::Input(_) | Error::TooWide(_) | Error::Text(_) => 1,
+            Error::Input(_) | Error::Usage(_) | Error::File(_) | Error::TooWide(_) | Error::Text(_) => 1,
             Error::Unsupported { .. } => 2,
             Error::Internal(_) => 3,
             Error::Mismatch(_) => 4,
@@ -39,6 +43,8 @@ impl Error {
     pub fn code(&self) -> &'static str {
         match self {
             Error::Input(_) | Error::TooWide(_) | Error::Text(_) => "bad-input",
+            Error::Usage(_) => "usage",
+            Error::File(_) => "file",
             Error::Unsupported { .. } => "unsupported",
             Error::Internal(_) => "internal",
             Error::Mismatch(_) => "mismatch",
@@ -49,8 +55,43 @@ impl Error {
     pub fn unsupported(&self) -> &[UnsupportedNode] {
         match self {
             Error::Unsupported { nodes, .. } => nodes,
-            Error::Input(_) | Error::TooWide(_) | Error::Text(_) | Error::Internal(_) | Error::Mismatch(_) => &[],
+            Error::Input(_)
+            | Error::Usage(_)
+            | Error::File(_)
+            | Error::TooWide(_)
+            | Error::Text(_)
+            | Error::Internal(_)
+            | Error::Mismatch(_) => &[],
         }
+    }
+
+    /// This error with a last line that says what to do. Unsupported nodes have one already.
+    pub fn with_help(mut self, help: &str) -> Error {
+        match &mut self {
+            Error::Input(message)
+            | Error::Usage(message)
+            | Error::File(message)
+            | Error::TooWide(message)
+            | Error::Text(message)
+            | Error::Internal(message)
+            | Error::Mismatch(message) => {
+                message.truncate(message.trim_end().len());
+                message.push_str("\n  help: ");
+                message.push_str(help);
+            }
+            Error::Unsupported { .. } => {}
+        }
+        self
+    }
+
+    /// A name that is not known, with the nearest of those that are.
+    pub fn unknown_name(place: &str, kind: &str, name: &str, known: &[&str]) -> Error {
+        let nearest = known.iter().map(|known| (strsim::damerau_levenshtein(name, known), *known)).min();
+        let help = match nearest {
+            Some((distance, nearest)) if 3 * distance <= nearest.len().max(3) => format!("did you mean `{nearest}`?"),
+            Some(_) | None => format!("there are {}", known.join(", ")),
+        };
+        Error::Usage(format!("{place}: no {kind} is named `{name}`")).with_help(&help)
     }
 
     /// An import error of this file.
@@ -73,6 +114,8 @@ impl fmt::Display for Error {
         match self {
             Error::Text(message)
             | Error::Input(message)
+            | Error::Usage(message)
+            | Error::File(message)
             | Error::TooWide(message)
             | Error::Internal(message)
             | Error::Mismatch(message) => formatter.write_str(message),
@@ -102,7 +145,9 @@ fn write_unsupported(formatter: &mut fmt::Formatter<'_>, graph: &str, nodes: &[U
         }
         write!(formatter, "\n      {reason}")?;
     }
-    Ok(())
+    formatter.write_str(
+        "\n  help: a graph file is compiled whole or not at all; under torch.compile, PyTorch runs such nodes",
+    )
 }
 
 #[cfg(test)]
@@ -111,6 +156,14 @@ mod tests {
 
     use super::Error;
     use crate::import::UnsupportedNode;
+
+    #[test]
+    fn an_unknown_name_comes_with_the_nearest_or_all() {
+        let error = |name| Error::unknown_name("--why-not", "fused op", name, &["rms_norm", "softmax"]).to_string();
+        let first = "error[usage]: --why-not: no fused op is named";
+        assert_eq!(error("rmsnorm"), format!("{first} `rmsnorm`\n  help: did you mean `rms_norm`?"));
+        assert_eq!(error("conv"), format!("{first} `conv`\n  help: there are rms_norm, softmax"));
+    }
 
     #[test]
     fn unsupported_nodes_are_all_listed_under_a_line_that_stands_alone() {

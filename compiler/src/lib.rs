@@ -4,7 +4,7 @@
 //! * [`pipeline`]: a graph to a NEFF, pass by pass; [`cache`]: the same, once.
 //! * [`execute`]: a NEFF on the simulator; [`strided`]: tensors in the caller's memory.
 //! * [`samples`], [`verdict`]: values to run on, and judging what comes out.
-//! * [`report`], [`metrics`]: what is told about a result.
+//! * [`report`], [`metrics`]: what is told about a result; [`fault`]: about a fault of the compiler.
 //! * [`eager`], [`three_way`]: the same graph dispatched node by node.
 //! * [`commands`]: the command line; everything in it can be called from code.
 
@@ -13,6 +13,7 @@ pub mod commands;
 pub mod eager;
 pub mod error;
 pub mod execute;
+pub mod fault;
 pub mod import;
 pub mod metrics;
 pub mod npz;

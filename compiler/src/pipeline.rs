@@ -279,7 +279,7 @@ impl<'a> Pipeline<'a> {
     fn new(options: &'a Options, watcher: &'a mut dyn Watcher) -> Result<Self, Error> {
         let run_options =
             RunOptions { print_after: options.print_after.clone(), stop_after: options.stop_after.clone() };
-        run_options.check_names(&PASSES).map_err(|error| Error::Input(error.to_string()))?;
+        run_options.check_names(&PASSES).map_err(|error| usage_error(&error))?;
         Ok(Pipeline {
             options,
             run_options,
@@ -475,8 +475,24 @@ impl Notes {
                 }
                 Error::Unsupported { graph: graph.to_owned(), nodes }
             }
-            PassError::UnknownPass { .. } | PassError::UnknownRule { .. } => Error::Input(error.to_string()),
+            PassError::UnknownPass { .. } | PassError::UnknownRule { .. } => usage_error(&error),
             PassError::Broken { .. } | PassError::Internal { .. } => Error::Internal(error.to_string()),
+        }
+    }
+}
+
+/// The error of an option that names a pass or rule which does not exist.
+fn usage_error(error: &PassError) -> Error {
+    match error {
+        PassError::UnknownPass { name, known } => {
+            Error::unknown_name("--print-after, --stop-after", "pass", name, known)
+        }
+        PassError::UnknownRule { name } => {
+            let known: Vec<&str> = passes::fuse::rule_names().map(|(name, _)| name).collect();
+            Error::unknown_name("--disable-rule", "rule", name, &known)
+        }
+        PassError::Unsupported { .. } | PassError::Broken { .. } | PassError::Internal { .. } => {
+            Error::Internal(error.to_string())
         }
     }
 }

@@ -5,6 +5,8 @@
 use std::fmt::Write;
 
 use ir::target::host::HostRuntime;
+use passes::canonicalize::ROUND_LIMIT;
+use passes::fuse::StopReason;
 use passes::manager::PassReport;
 use serde::{Deserialize, Serialize};
 use simulator::{Bound, Timeline};
@@ -33,6 +35,9 @@ pub struct Report {
     pub compile_seconds: Option<f64>,
     pub cache: Option<CacheUse>,
     pub passes: Vec<PassEntry>,
+    /// Where a pass stopped at a limit of its own, as `pass: limit`: the result is right, more might
+    /// have been found.
+    pub limits: Vec<String>,
     /// Nodes of the fused graph.
     pub n_nodes: Option<usize>,
     /// Distinct linked kernels.
@@ -131,6 +136,7 @@ impl Report {
     pub fn note_compiled(&mut self, compiled: &Compiled) {
         self.compile_seconds = Some(compiled.seconds);
         self.passes = compiled.passes.iter().map(pass_entry).collect();
+        self.limits = limits(&compiled.passes);
         self.n_nodes = Some(compiled.graph.n_nodes());
         self.compulsory_bytes = Some(compulsory_bytes(&compiled.graph));
         self.fusions = compiled.fusions.clone();
@@ -281,6 +287,16 @@ pub fn bound_name(bound: Bound) -> &'static str {
     }
 }
 
+/// The limits at which passes stopped.
+pub fn limits(passes: &[PassReport]) -> Vec<String> {
+    let names = [ROUND_LIMIT, StopReason::NodeLimit.name(), StopReason::IterationLimit.name()];
+    let reached = passes.iter().flat_map(|pass| {
+        let reached = names.into_iter().filter(|name| pass.statistics.get(name) > 0);
+        reached.map(|name| format!("{}: {name}", pass.name))
+    });
+    reached.collect()
+}
+
 fn pass_entry(report: &PassReport) -> PassEntry {
     let statistics = report.statistics.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     PassEntry { name: report.name.to_owned(), seconds: report.seconds, statistics }
@@ -288,13 +304,16 @@ fn pass_entry(report: &PassReport) -> PassEntry {
 
 #[cfg(test)]
 mod tests {
-    use super::{Report, bytes_text};
+    use passes::canonicalize::ROUND_LIMIT;
+    use passes::manager::{PassReport, Phase, Statistics};
+
+    use super::{Report, bytes_text, limits};
     use crate::error::Error;
 
     #[test]
     fn every_key_of_the_contract_is_there() {
         let report: serde_json::Value = serde_json::from_str(&Report::new("g").to_json()).unwrap();
-        let keys = "graph target numerics neff_bytes compile_seconds cache passes n_nodes n_kernels n_instructions \
+        let keys = "graph target numerics neff_bytes compile_seconds cache passes limits n_nodes n_kernels n_instructions \
             n_compute_instructions n_dispatches hbm_read_bytes hbm_write_bytes compulsory_bytes spill_bytes \
             converted_weight_bytes \
             sbuf_peak_bytes predicted_us nc_us total_us host_us engine_busy_us bound fusions unsupported host_ops \
@@ -309,6 +328,16 @@ mod tests {
         let report = Report::failed("g", &Error::Mismatch("output 0: too far\ndetails".to_owned()));
         assert_eq!(report.error.as_deref(), Some("error[mismatch]: output 0: too far"));
         assert!(!report.ok);
+    }
+
+    #[test]
+    fn limits_are_told_with_their_pass() {
+        let mut statistics = Statistics::new();
+        statistics.add("nodes_after", 7);
+        let pass = |statistics| PassReport { name: "canonicalize", phase: Phase::Canonical, seconds: 0.0, statistics };
+        assert!(limits(&[pass(statistics.clone())]).is_empty());
+        statistics.add(ROUND_LIMIT, 1);
+        assert_eq!(limits(&[pass(statistics)]), ["canonicalize: round-limit"]);
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let message = error.to_string();
     match error {
-        Error::Input(_) | Error::Text(_) => InputError::new_err(message),
+        Error::Input(_) | Error::Usage(_) | Error::File(_) | Error::Text(_) => InputError::new_err(message),
         Error::TooWide(_) => TooWideError::new_err(message),
         Error::Unsupported { .. } => {
             let exception = UnsupportedError::new_err(message);

@@ -10,7 +10,9 @@ use std::ffi::CString;
 
 use compiler::Error;
 use compiler::cache::{Built, Cache, build};
+use compiler::commands::report_folder;
 use compiler::execute::Executable;
+use compiler::fault::{Circumstances, reported};
 use compiler::import;
 use compiler::pipeline::{self, Options, Watcher};
 use ir::types::TypeError;
@@ -127,7 +129,9 @@ fn compile_document(
     watcher: &mut dyn Watcher,
 ) -> Result<Compiled, Error> {
     let graph = pipeline::guarded(|| import::parse_json(document).map_err(|error| Error::import(name, error)))?;
-    let Built { neff, report } = build(&graph, options, cache, watcher)?;
+    let built = build(&graph, options, cache, watcher);
+    let circumstances = Circumstances { command: "compile", graph: &graph, options };
+    let Built { neff, report } = built.map_err(|error| reported(error, circumstances, &report_folder()))?;
     let executable = Executable::load(&neff)?;
     Ok(Compiled { report: report.to_json(), neff, executable })
 }

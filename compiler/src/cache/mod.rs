@@ -113,7 +113,7 @@ fn compiled(graph: &Graph, options: &Options, cache: CacheUse, watcher: &mut dyn
     report.note_compiled(&compiled);
     report.cache = Some(cache);
     report.ok = true;
-    let neff = compiled.neff.take().ok_or_else(|| Error::Input("--stop-after leaves no NEFF".to_owned()))?;
+    let neff = compiled.neff.take().ok_or_else(|| Error::Usage("--stop-after leaves no NEFF".to_owned()))?;
     Ok(Built { neff, report })
 }
 

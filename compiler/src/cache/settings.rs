@@ -26,9 +26,8 @@ impl Cache {
                 let bytes = size.to_str().and_then(size_bytes);
                 bytes.ok_or_else(|| {
                     let size = size.to_string_lossy();
-                    Error::Input(format!(
-                        "{SIZE_VARIABLE}: `{size}` is no size: give bytes, or a number with K, M, G or T"
-                    ))
+                    Error::Usage(format!("{SIZE_VARIABLE}: `{size}` is no size"))
+                        .with_help("give bytes, or a number with K, M, G or T")
                 })?
             }
         };

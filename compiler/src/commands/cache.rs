@@ -63,7 +63,7 @@ enum Action {
 
 pub(super) fn command(arguments: &CacheArgs) -> Result<Outcome, Error> {
     let cache = Cache::from_variables(&|name| std::env::var_os(name))?;
-    let cache = cache.ok_or_else(|| Error::Input("there is no cache folder: set NEFFUSE_CACHE_DIR".to_owned()))?;
+    let cache = cache.ok_or_else(|| Error::Usage("there is no cache folder: set NEFFUSE_CACHE_DIR".to_owned()))?;
     match &arguments.action {
         Action::Ls => list(&cache).map(Outcome::text),
         Action::Why { input, freeze, options } => {
@@ -91,7 +91,7 @@ pub(super) fn command(arguments: &CacheArgs) -> Result<Outcome, Error> {
 }
 
 fn unusable(cache: &Cache, error: &std::io::Error) -> Error {
-    Error::Input(format!("compile cache {}: {error}", cache.folder().display()))
+    Error::File(format!("compile cache {}: {error}", cache.folder().display()))
 }
 
 fn compilations(count: usize) -> String {

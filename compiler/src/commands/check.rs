@@ -10,7 +10,7 @@ use passes::manager::PassReport;
 
 use super::compile::{BuildOutcome, Parameters, build_file};
 use super::progress::Terminal;
-use super::{CompileOptions, Outcome, ReportArgs, stem};
+use super::{CompileOptions, Outcome, ReportArgs, stem, with_report};
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::execute::Executable;
@@ -99,10 +99,15 @@ pub fn check(what: &Check<'_>, watcher: &mut dyn Watcher) -> Result<CheckOutcome
         build_file(what.input, Parameters::Inputs, what.options, what.cache, watcher)?;
     let mut report = built.report;
     let samples = samples_for(&imported, what.input)?;
-    let executable = Executable::load(&built.neff)?;
-    executable.check()?;
-    report.note_timeline(&executable, &executable.timeline()?);
-    let outputs = executable.run_values(&samples.inputs)?;
+    let run = || {
+        let executable = Executable::load(&built.neff)?;
+        executable.check()?;
+        let timeline = executable.timeline()?;
+        let outputs = executable.run_values(&samples.inputs)?;
+        Ok((executable, timeline, outputs))
+    };
+    let (executable, timeline, outputs) = with_report(run(), "check", &imported, what.options)?;
+    report.note_timeline(&executable, &timeline);
     let standard = Standard::of(&imported, &samples)?;
     let verdict = standard.judge(&imported, &outputs);
     report.note_verdict(&verdict);

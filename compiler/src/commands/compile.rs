@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use ir::Graph;
 
 use super::progress::Terminal;
-use super::{CompileOptions, Outcome, ReportArgs, default_output, stem, write_atomically};
+use super::{CompileOptions, Outcome, ReportArgs, default_output, stem, with_report, write_atomically};
 use crate::cache::{Built, Cache, build};
 use crate::error::Error;
 use crate::import::read_graph;
@@ -93,7 +93,8 @@ pub fn build_file(
     watcher: &mut dyn Watcher,
 ) -> Result<BuildOutcome, Error> {
     let imported = import_file(input, parameters)?;
-    let mut built = build(&imported, options, cache, watcher)?;
+    let built = build(&imported, options, cache, watcher);
+    let mut built = with_report(built, "compile", &imported, options)?;
     built.report.graph = stem(input);
     Ok(BuildOutcome { imported, built })
 }
@@ -109,7 +110,7 @@ pub fn compile_file(
     watcher: &mut dyn Watcher,
 ) -> Result<CompileOutcome, Error> {
     let imported = import_file(input, parameters)?;
-    let compiled = compile(&imported, options, watcher)?;
+    let compiled = with_report(compile(&imported, options, watcher), "compile", &imported, options)?;
     let mut report = Report::new(stem(input));
     report.note_options(options);
     report.note_compiled(&compiled);

@@ -14,6 +14,7 @@ use super::progress::Terminal;
 use super::{CompileOptions, Outcome, ReportArgs, pass_names, stem};
 use crate::error::Error;
 use crate::pipeline::{Compiled, Options};
+use crate::report::limits;
 
 /// Explain what was fused and why
 ///
@@ -55,8 +56,7 @@ pub(super) fn command(arguments: &ExplainArgs) -> Result<Outcome, Error> {
 /// something resembles it.
 fn missing_text(outcome: &CompileOutcome, options: &Options, asked: &[String]) -> Result<String, Error> {
     if let Some(unknown) = asked.iter().find(|op| !fused_op_names().contains(&op.as_str())) {
-        let known = fused_op_names();
-        return Err(Error::Input(format!("no fused op is named `{unknown}`; there are {}", known.join(", "))));
+        return Err(Error::unknown_name("--why-not", "fused op", unknown, &fused_op_names()));
     }
     let internal = |error: PassError| Error::Internal(error.to_string());
     let (canonical, _) = canonicalize::canonicalize(&outcome.imported, options.numerics).map_err(internal)?;
@@ -123,6 +123,9 @@ fn fuse_text(compiled: &Compiled) -> String {
         "\n{} regions, {} of them distinct; cost {} ps before, {} ps after, no choice below {} ps\n",
         fuse.n_regions, fuse.n_distinct_regions, fuse.cost_before_ps, fuse.cost_ps, fuse.bound_ps
     );
+    for limit in limits(&compiled.passes) {
+        text += &format!("stopped at a limit, {limit}: the result is right, more might have been found\n");
+    }
     for (reason, count) in &fuse.stop_reasons {
         text += &format!("saturation stopped {count} times: {}\n", reason.name());
     }

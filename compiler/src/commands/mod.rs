@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ir::Graph;
 use ir::target::TargetName;
 use passes::Numerics;
 
 use crate::cache::Cache;
 use crate::error::Error;
+use crate::fault::{Circumstances, reported};
 use crate::pipeline::{Options, PASSES, guarded, silence_panics};
 
 mod cache;
@@ -159,9 +161,13 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and versions are no errors.
-            let exit_code = if error.use_stderr() { 1 } else { 0 };
-            let _ = error.print();
-            return ExitCode::from(exit_code);
+            if !error.use_stderr() {
+                let _ = error.print();
+                return ExitCode::SUCCESS;
+            }
+            let text = error.render().ansi().to_string().replacen("error:", "error[usage]:", 1);
+            let _ = anstream::stderr().write_all(text.as_bytes());
+            return ExitCode::from(1);
         }
     };
     let outcome = guarded(|| Ok(dispatch(cli.command))).unwrap_or_else(|error| failed(&error));
@@ -186,6 +192,17 @@ fn dispatch(command: Command) -> Outcome {
     }
 }
 
+/// What a command gives, or its error; an internal one with a report on it.
+fn with_report<T>(result: Result<T, Error>, command: &str, graph: &Graph, options: &Options) -> Result<T, Error> {
+    result.map_err(|error| reported(error, Circumstances { command, graph, options }, &report_folder()))
+}
+
+/// Where reports on faults are written: beside the compile cache, where there is one.
+pub fn report_folder() -> PathBuf {
+    let cache = Cache::from_variables(&|name| std::env::var_os(name)).ok().flatten();
+    cache.map_or_else(|| std::env::temp_dir().join("neffuse"), |cache| cache.folder().to_owned()).join("reports")
+}
+
 fn failed(error: &Error) -> Outcome {
     Outcome { stdout: String::new(), stderr: format!("{error}\n"), exit_code: error.exit_code() }
 }
@@ -196,7 +213,7 @@ fn stem(path: &Path) -> String {
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|error| Error::Input(format!("{}: {error}", path.display())))
+    std::fs::read(path).map_err(|error| Error::File(format!("{}: {error}", path.display())))
 }
 
 /// The default output beside the working directory: `x.neff` for `x.json`.

@@ -11,12 +11,12 @@ use crate::error::Error;
 /// # Errors
 /// When the folder does not take files, with the path.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let fail = |error: std::io::Error| Error::Input(format!("{}: {error}", path.display()));
+    let fail = |error: std::io::Error| Error::File(format!("{}: {error}", path.display()));
     let Some(name) = path.file_name() else {
-        return Err(Error::Input(format!("{}: not the name of a file", path.display())));
+        return Err(Error::File(format!("{}: not the name of a file", path.display())));
     };
     if path.is_dir() {
-        return Err(Error::Input(format!("{}: is a folder", path.display())));
+        return Err(Error::File(format!("{}: is a folder", path.display())));
     }
     // Special files such as /dev/null or /dev/stdout are written in place.
     if path.exists() && !path.is_file() {

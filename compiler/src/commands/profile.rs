@@ -107,7 +107,7 @@ fn profile(arguments: &ProfileArgs) -> Result<Profile, Error> {
     report.ok = true;
     let eager = match (arguments.eager, is_neff) {
         (false, _) => None,
-        (true, true) => return Err(Error::Input("--eager needs the graph, not the NEFF".to_owned())),
+        (true, true) => return Err(Error::Usage("--eager needs the graph, not the NEFF".to_owned())),
         (true, false) => {
             terminal.show("profiling node by node");
             Some(profile_eager(&read_graph(&arguments.input)?, &options)?)

@@ -69,7 +69,7 @@ fn serialize_location<S: serde::Serializer>(location: &Location, serializer: S) 
 /// When the file cannot be read, is no graph, or has nodes that cannot be compiled.
 pub fn read_graph(path: &Path) -> Result<Graph, Error> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let bytes = std::fs::read(path).map_err(|error| Error::Input(format!("{}: {error}", path.display())))?;
+    let bytes = std::fs::read(path).map_err(|error| Error::File(format!("{}: {error}", path.display())))?;
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("json") => guarded(|| parse_json(&bytes).map_err(|error| Error::import(&name, error))),
         Some("ir") => guarded(|| read_text(&name, &bytes)),

@@ -4,7 +4,7 @@
 //! equal node is looked up, and only then is a node made. Nodes that nothing uses in the end are
 //! left out by [`Builder::finish`], which also fixes the order of nodes.
 
-use ir::graph::{GraphOutput, LocationId, NodeId, ValueDef};
+use ir::graph::{GraphOutput, Location, LocationId, NodeId, ValueDef};
 use ir::types::TypeError;
 use ir::{Dtype, Graph, Op, TensorType, ValueId};
 use smallvec::{SmallVec, smallvec};
@@ -35,6 +35,21 @@ pub(crate) type RuleEntry = (&'static str, Numerics, Rule);
 
 /// Depth of the structural keys: how far below a value its operand order may depend on.
 const KEY_DEPTH: usize = 4;
+
+/// Rules without which a graph is not in canonical form, whatever else is left undone.
+const OWED_RULES: [&str; 3] = ["compute-in-f32", "cast-identity", "movement-identity"];
+
+/// A rewrite as a fuel limit names it.
+fn change_text(graph: &Graph, rule: &str, term: &Term) -> String {
+    let sources = term.locations.iter().map(|location| {
+        let Location { node, module, line, .. } = &graph.locations[location.index()];
+        let places = [node, module, line].into_iter().filter(|place| !place.is_empty());
+        places.map(String::as_str).collect::<Vec<&str>>().join(", ")
+    });
+    let sources: Vec<String> = sources.filter(|source| !source.is_empty()).collect();
+    let sources = if sources.is_empty() { String::new() } else { format!(" ({})", sources.join("; ")) };
+    format!("rule {rule} on `{}`{sources}", term.op.name())
+}
 
 /// What is known of a value while building.
 struct Facts {
@@ -118,7 +133,9 @@ impl<'a> Builder<'a> {
                 continue;
             }
             let Some(results) = rule(self, &term)? else { continue };
-            if !self.fuel.burn(|| format!("{name} on {}", term.op.name())) {
+            // What the canonical form owes to later passes is done without fuel, too.
+            let is_owed = OWED_RULES.contains(&name);
+            if !is_owed && !self.fuel.burn(|| change_text(&self.graph, name, &term)) {
                 break;
             }
             self.n_rewrites += 1;

@@ -10,8 +10,8 @@ use ir::types::Axes;
 use ir::{Dtype, Graph, Op, ValueId};
 use smallvec::smallvec;
 
-use super::canonicalize;
-use crate::manager::{Phase, Unit};
+use super::{ROUND_LIMIT, canonicalize, canonicalize_with, settle};
+use crate::manager::{Fuel, PassContext, Phase, Unit};
 use crate::testing::{Rounding, Sketch, assert_same_values, op_names};
 use crate::{Numerics, Statistics};
 
@@ -544,5 +544,48 @@ fn random_graphs_keep_every_bit_under_exact() {
     for seed in 0..150 {
         let graph = random_graph(seed, &RandomGraphOptions::default());
         canonical(&graph, Numerics::Exact);
+    }
+}
+
+/// Alternating ops whose transposes meet once they have sunk.
+fn restless() -> Graph {
+    let mut sketch = Sketch::new();
+    let mut value = sketch.input(BF16, &[4, 6]);
+    for _ in 0..6 {
+        let turned = sketch.op(Transpose { perm: smallvec![1, 0] }, &[value]);
+        let negative = sketch.op(Neg, &[turned]);
+        let back = sketch.op(Transpose { perm: smallvec![1, 0] }, &[negative]);
+        value = sketch.op(Add, &[back, value]);
+    }
+    sketch.finish(&[value])
+}
+
+#[test]
+fn a_limit_of_rounds_keeps_what_was_found_and_is_counted() {
+    for seed in 0..150 {
+        let graph = random_graph(seed, &RandomGraphOptions::default());
+        let mut context = PassContext::default();
+        let result = settle(&graph, Numerics::Exact, &mut context, 1).expect("a limit is no error");
+        assert_eq!(context.statistics.get(ROUND_LIMIT), 1);
+        assert_eq!(result.faults(Phase::Canonical), Vec::<String>::new(), "seed {seed}");
+        assert_same_values(&graph, &result, Rounding::PerOp, 0.0);
+        let (_, statistics) = canonicalize(&graph, Numerics::Exact).expect("canonicalizes");
+        assert_eq!(statistics.get(ROUND_LIMIT), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn every_amount_of_fuel_gives_a_canonical_graph() {
+    let graph = restless();
+    let mut unlimited = PassContext::default();
+    canonicalize_with(&graph, Numerics::Exact, &mut unlimited).expect("canonicalizes");
+    let n_changes = unlimited.fuel.spent();
+    assert!(n_changes > 10, "{n_changes}");
+    for fuel in 0..=n_changes {
+        let mut context = PassContext { fuel: Fuel::new(Some(fuel)), ..PassContext::default() };
+        let result = canonicalize_with(&graph, Numerics::Exact, &mut context).expect("canonicalizes");
+        assert_eq!(result.faults(Phase::Canonical), Vec::<String>::new(), "fuel {fuel}");
+        assert_same_values(&graph, &result, Rounding::PerOp, 0.0);
+        assert_eq!(context.fuel.last().is_some(), fuel > 0);
     }
 }
