@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use ir::graph::LocationId;
 use ir::ops::Constant;
-use ir::reference::Value;
 use ir::target::TargetName;
 use ir::{Graph, Program, ValueId};
 use passes::allocate::{AllocateStatistics, allocate};
@@ -178,15 +177,15 @@ pub fn silence_panics() {
     }));
 }
 
-/// The graph with the values of its static inputs stored in it. The inputs stay, unread, so that
-/// positions keep their meaning.
+/// The graph with the elements of its static inputs stored in it, which `elements` gives by
+/// position. The inputs stay, unread, so that positions keep their meaning.
 ///
 /// # Errors
-/// When a value is not of its input's type.
-pub fn freeze(graph: &Graph, values: &[Value]) -> Result<Graph, Error> {
+/// What `elements` says, and elements that do not fill their input's type.
+pub fn freeze(graph: &Graph, mut elements: impl FnMut(usize) -> Result<Vec<u8>, Error>) -> Result<Graph, Error> {
     let mut frozen = graph.with_same_inputs();
     let mut map: Vec<Option<ValueId>> = vec![None; graph.n_values()];
-    for (input, value) in graph.inputs.iter().zip(values) {
+    for (position, input) in graph.inputs.iter().enumerate() {
         let ty = graph.ty(input.value);
         map[input.value.index()] = Some(input.value);
         let is_updated = |output: &ir::graph::GraphOutput| {
@@ -197,11 +196,12 @@ pub fn freeze(graph: &Graph, values: &[Value]) -> Result<Graph, Error> {
         };
         // What the graph itself updates differs from call to call.
         if input.role == ir::graph::InputRole::Static && !graph.outputs.iter().any(is_updated) {
-            let data =
-                value.to_bytes(ty.dtype).map_err(|error| Error::Input(format!("input `{}`: {error}", input.name)))?;
-            let op = Constant { dtype: ty.dtype, shape: ty.shape.clone(), data: data.into() };
+            let data = elements(position)?.into();
+            let op = Constant { dtype: ty.dtype, shape: ty.shape.clone(), data };
             let constant = frozen.push_value_of(op.into(), &[], &[]);
-            map[input.value.index()] = Some(constant.map_err(|error| Error::Input(error.message))?);
+            let constant =
+                constant.map_err(|error| Error::Input(format!("input `{}`: {}", input.name, error.message)))?;
+            map[input.value.index()] = Some(constant);
         }
     }
     for (_, node) in graph.nodes() {

@@ -1,15 +1,19 @@
-//! Values to run a graph on: recorded ones beside its file, or made from a seed.
+//! Values to run a graph on: recorded ones beside its file, or made from a seed; an archive of
+//! torch.export has its own parameters.
 //!
 //! Made values depend on the graph and the seed alone, on every machine. They suit what the graph
 //! does with them: indices stay in range, arguments of roots and logarithms are positive.
 
 use std::path::{Path, PathBuf};
 
+use ir::graph::InputRole;
 use ir::ops::OpClass;
 use ir::reference::Value;
 use ir::{Dtype, Graph, Node, Op, TensorType, ValueId};
 
 use crate::error::Error;
+use crate::import::is_archive;
+use crate::import::pt2::ArchiveFile;
 use crate::npz::Archive;
 
 /// Seed of made values unless a caller wants others.
@@ -32,11 +36,15 @@ pub fn recorded_path(graph_file: &Path) -> PathBuf {
     graph_file.with_extension("io.npz")
 }
 
-/// Recorded values where there are some beside the file, else made ones.
+/// Recorded values where there are some beside the file, else made ones; for an archive, its
+/// parameters and made inputs.
 ///
 /// # Errors
 /// When recorded values cannot be read or do not fit the graph.
 pub fn samples_for(graph: &Graph, graph_file: &Path) -> Result<Samples, Error> {
+    if is_archive(graph_file) {
+        return stored(graph, graph_file);
+    }
     let path = recorded_path(graph_file);
     match std::fs::read(&path) {
         Ok(bytes) => recorded(graph, &bytes, &path),
@@ -62,6 +70,23 @@ fn recorded(graph: &Graph, bytes: &[u8], path: &Path) -> Result<Samples, Error> 
         outputs.push(value);
     }
     Ok(Samples { inputs, outputs: Some(outputs), recorded_in: Some(path.to_owned()) })
+}
+
+fn stored(graph: &Graph, path: &Path) -> Result<Samples, Error> {
+    let mut samples = seeded(graph, DEFAULT_SEED);
+    ArchiveFile::open(path)?.with_tensors(|tensors| {
+        let fail = |message: String| Error::Input(format!("{}: {message}", path.display()));
+        for (input, value) in graph.inputs.iter().zip(&mut samples.inputs) {
+            if input.role == InputRole::Static {
+                let ty = graph.ty(input.value);
+                let elements = tensors.elements(&input.name).map_err(Error::Input)?;
+                *value = Value::from_bytes(ty, &elements)
+                    .map_err(|error| fail(format!("tensor `{}`: {error}", input.name)))?;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(samples)
 }
 
 /// Made values.

@@ -22,7 +22,8 @@ use crate::verdict::{Standard, Verdict};
 /// Compile a graph, simulate it, and compare with PyTorch
 ///
 /// Values come from the recorded IN-stem.io.npz beside the graph; without one, inputs are made from
-/// a fixed seed and the reference evaluator stands for PyTorch. A float output passes when it is not
+/// a fixed seed and the reference evaluator stands for PyTorch. A .pt2 archive gives its parameters
+/// itself, and its inputs are made. A float output passes when it is not
 /// less accurate than eager PyTorch, both measured against the same graph in f64.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
@@ -30,7 +31,7 @@ Examples:
   neffuse check model.json
   neffuse check model.json --target trn1 --numerics exact --report json")]
 pub(super) struct CheckArgs {
-    /// The graph: .json (fxg-json/1) or .ir
+    /// The graph: .pt2 (torch.export), .json (fxg-json/1) or .ir
     input: PathBuf,
     #[command(flatten)]
     options: CompileOptions,

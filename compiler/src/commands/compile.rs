@@ -1,5 +1,6 @@
 //! `neffuse compile`: a graph to a NEFF, or to one of the forms on the way.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -9,10 +10,11 @@ use super::progress::Terminal;
 use super::{CompileOptions, Outcome, ReportArgs, default_output, stem, with_report, write_atomically};
 use crate::cache::{Built, Cache, build};
 use crate::error::Error;
-use crate::import::read_graph;
+use crate::import::pt2::ArchiveFile;
+use crate::import::{is_archive, read_graph};
 use crate::pipeline::{Compiled, Options, Watcher, compile, freeze};
 use crate::report::{CacheUse, Report};
-use crate::samples::samples_for;
+use crate::samples::{recorded_path, samples_for};
 
 /// Compile a graph to a NEFF
 ///
@@ -25,7 +27,7 @@ Examples:
   neffuse compile model.json --print-after fuse --stop-after fuse
   neffuse compile model.json --report json | jq .hbm_read_bytes")]
 pub(super) struct CompileArgs {
-    /// The graph: .json (fxg-json/1) or .ir
+    /// The graph: .pt2 (torch.export), .json (fxg-json/1) or .ir
     input: PathBuf,
     /// Where to write; by default the input's name with another extension, in the current folder.
     /// Text goes to standard output unless a file is named
@@ -34,8 +36,8 @@ pub(super) struct CompileArgs {
     /// What to write
     #[arg(long, default_value = "neff", value_name = "graph|program|neff|elf")]
     emit: Emit,
-    /// Store the values of parameters in the NEFF; they are read from the recorded values beside
-    /// the graph
+    /// Store the values of parameters in the NEFF; they are read from the .pt2 archive, or from the
+    /// recorded values beside the graph
     #[arg(long)]
     freeze: bool,
     #[command(flatten)]
@@ -126,14 +128,29 @@ pub fn compile_file(
 pub(super) fn import_file(input: &Path, parameters: Parameters) -> Result<Graph, Error> {
     let mut imported = read_graph(input)?;
     if parameters == Parameters::Frozen {
-        let samples = samples_for(&imported, input)?;
-        if samples.recorded_in.is_none() {
-            let path = crate::samples::recorded_path(input);
-            return Err(Error::Input(format!("{}: --freeze needs the values of parameters there", path.display())));
-        }
-        imported = freeze(&imported, &samples.inputs)?;
+        imported = frozen(&imported, input)?;
     }
     Ok(imported)
+}
+
+/// The graph with its parameters stored in it: those of the archive, or recorded values beside it.
+fn frozen(graph: &Graph, path: &Path) -> Result<Graph, Error> {
+    if is_archive(path) {
+        return ArchiveFile::open(path)?.with_tensors(|tensors| {
+            let elements = |position: usize| tensors.elements(&graph.inputs[position].name).map(Cow::into_owned);
+            freeze(graph, |position| elements(position).map_err(Error::Input))
+        });
+    }
+    let samples = samples_for(graph, path)?;
+    if samples.recorded_in.is_none() {
+        let path = recorded_path(path);
+        return Err(Error::Input(format!("{}: --freeze needs the values of parameters there", path.display())));
+    }
+    freeze(graph, |position| {
+        let input = &graph.inputs[position];
+        let bytes = samples.inputs[position].to_bytes(graph.ty(input.value).dtype);
+        bytes.map_err(|error| Error::Input(format!("input `{}`: {error}", input.name)))
+    })
 }
 
 pub(super) fn command(arguments: &CompileArgs) -> Outcome {

@@ -28,7 +28,7 @@ Examples:
   neffuse explain model.json --numerics exact      what stays apart when every rounding counts
   neffuse explain model.json --why-not rms_norm    answered even where nothing resembles the op")]
 pub(super) struct ExplainArgs {
-    /// The graph: .json (fxg-json/1) or .ir
+    /// The graph: .pt2 (torch.export), .json (fxg-json/1) or .ir
     input: PathBuf,
     /// Answer for this fused op in any case; may be repeated
     #[arg(long, value_name = "OP")]

@@ -28,7 +28,7 @@ Examples:
   neffuse profile model.json --eager             beside one dispatch per node
   neffuse profile model.json --report json | jq .engine_busy_us")]
 pub(super) struct ProfileArgs {
-    /// A .neff, or a graph to compile: .json or .ir
+    /// A .neff, or a graph to compile: .pt2, .json or .ir
     input: PathBuf,
     /// Also compile every node that is no view into a NEFF of its own and dispatch them one after
     /// another, as an eager framework does; needs a graph

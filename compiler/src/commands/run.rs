@@ -1,22 +1,27 @@
-//! `neffuse run`: a NEFF on arrays from a file.
+//! `neffuse run`: a NEFF on arrays from files.
 
-use std::path::PathBuf;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::{Outcome, read_file, write_atomically};
 use crate::error::Error;
-use crate::execute::Executable;
+use crate::execute::{Executable, Slot};
+use crate::import::is_archive;
+use crate::import::pt2::{ArchiveFile, StoredTensors};
 use crate::npz::{self, Archive};
 
 /// Run a NEFF on the simulator
 ///
 /// Arrays are named in_0, in_1, ... and out_0, out_1, ... by position in the graph's inputs and
-/// outputs. 16-bit and 8-bit floats are unsigned bit patterns of their width.
+/// outputs; an input may also go by its own name, which `neffuse info` shows. 16-bit and 8-bit floats
+/// are unsigned bit patterns of their width.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   neffuse run model.neff --inputs x.npz --outputs y.npz
+  neffuse run model.neff --inputs x.npz --weights model.pt2 --outputs y.npz
   neffuse run model.neff --inputs x.npz --weights parameters.npz --outputs y.npz")]
 pub(super) struct RunArgs {
     /// The NEFF
@@ -24,12 +29,41 @@ pub(super) struct RunArgs {
     /// NPZ file with the inputs
     #[arg(long, value_name = "X.NPZ")]
     inputs: PathBuf,
-    /// NPZ file with inputs that --inputs lacks, usually the parameters
-    #[arg(long, value_name = "W.NPZ")]
+    /// The .pt2 archive that the NEFF was compiled from, whose parameters are taken by name; or an
+    /// NPZ file with inputs that --inputs lacks
+    #[arg(long, value_name = "MODEL.PT2|W.NPZ")]
     weights: Option<PathBuf>,
     /// NPZ file to write
     #[arg(long, value_name = "Y.NPZ")]
     outputs: PathBuf,
+}
+
+/// Where inputs come from.
+pub enum Source<'a> {
+    /// Arrays by position or name.
+    Arrays(Archive<'a>),
+    /// Parameters by name.
+    Stored(&'a StoredTensors<'a>),
+}
+
+impl Source<'_> {
+    /// Elements of an input; `None` where the source does not have it.
+    fn elements(&mut self, position: usize, slot: &Slot) -> Option<Result<Cow<'_, [u8]>, String>> {
+        match self {
+            Source::Arrays(archive) => {
+                let by_position = format!("in_{position}");
+                let name = [by_position, slot.name.clone()].into_iter().find(|name| archive.contains(name))?;
+                Some(archive.tensor(&name, &slot.ty).map(Cow::Owned).map_err(|error| error.message))
+            }
+            Source::Stored(tensors) => {
+                let stored = tensors.ty(&slot.name)?;
+                if *stored != slot.ty {
+                    return Some(Err(format!("tensor `{}` is {stored}, {} is needed", slot.name, slot.ty)));
+                }
+                Some(tensors.elements(&slot.name))
+            }
+        }
+    }
 }
 
 /// Runs a NEFF on archives of inputs, the first that has an array deciding; gives the archive of
@@ -38,20 +72,37 @@ pub(super) struct RunArgs {
 /// # Errors
 /// Missing or ill-typed arrays, and what [`Executable`] refuses.
 pub fn run_npz(neff: &[u8], archives: &[&[u8]]) -> Result<Vec<u8>, Error> {
+    let sources = archives.iter().map(|bytes| Archive::open(bytes).map(Source::Arrays)).collect::<Result<Vec<_>, _>>();
+    run_sources(neff, sources.map_err(|error| Error::Input(error.message))?)
+}
+
+/// Runs a NEFF on inputs from sources, the first that has an input deciding; gives the archive of
+/// outputs.
+///
+/// # Errors
+/// All inputs that are missing or of another type, and what [`Executable`] refuses.
+pub fn run_sources(neff: &[u8], mut sources: Vec<Source<'_>>) -> Result<Vec<u8>, Error> {
     let executable = Executable::load(neff)?;
-    let archives = archives.iter().map(|bytes| Archive::open(bytes)).collect::<Result<Vec<_>, _>>();
-    let mut archives = archives.map_err(|error| Error::Input(error.message))?;
     let mut inputs = Vec::new();
+    let mut faults = Vec::new();
     for (position, slot) in executable.inputs().iter().enumerate() {
-        let Some(slot) = slot else {
-            inputs.push(None);
-            continue;
-        };
-        let name = format!("in_{position}");
-        let Some(archive) = archives.iter_mut().find(|archive| archive.contains(&name)) else {
-            return Err(Error::Input(format!("array `{name}` (`{}`, {}) is missing", slot.name, slot.ty)));
-        };
-        inputs.push(Some(archive.tensor(&name, &slot.ty).map_err(|error| Error::Input(error.message))?));
+        let found = slot.as_ref().map(|slot| {
+            let found = sources.iter_mut().find_map(|source| source.elements(position, slot));
+            let missing = || format!("array `in_{position}` (`{}`, {}) is missing", slot.name, slot.ty);
+            found.unwrap_or_else(|| Err(missing())).map(Cow::into_owned)
+        });
+        inputs.push(found.transpose().unwrap_or_else(|fault| {
+            faults.push(fault);
+            None
+        }));
+    }
+    match &faults[..] {
+        [] => {}
+        [fault] => return Err(Error::Input(fault.clone())),
+        faults => {
+            let all = faults.join("\n  ");
+            return Err(Error::Input(format!("{} inputs are missing or of another type\n  {all}", faults.len())));
+        }
     }
     let outputs = executable.run(&inputs)?;
     let mut arrays = Vec::new();
@@ -64,14 +115,30 @@ pub fn run_npz(neff: &[u8], archives: &[&[u8]]) -> Result<Vec<u8>, Error> {
     npz::write(arrays).map_err(|error| Error::Internal(error.message))
 }
 
-pub(super) fn command(arguments: &RunArgs) -> Result<Outcome, Error> {
+fn arrays<'a>(path: &Path, bytes: &'a [u8]) -> Result<Source<'a>, Error> {
+    let archive =
+        Archive::open(bytes).map_err(|error| Error::Input(format!("{}: {}", path.display(), error.message)))?;
+    Ok(Source::Arrays(archive))
+}
+
+fn run(arguments: &RunArgs) -> Result<Vec<u8>, Error> {
     let neff = read_file(&arguments.neff)?;
-    let mut files = vec![read_file(&arguments.inputs)?];
-    if let Some(weights) = &arguments.weights {
-        files.push(read_file(weights)?);
+    let inputs = read_file(&arguments.inputs)?;
+    let inputs = arrays(&arguments.inputs, &inputs)?;
+    match &arguments.weights {
+        None => run_sources(&neff, vec![inputs]),
+        Some(path) if is_archive(path) => {
+            ArchiveFile::open(path)?.with_tensors(|tensors| run_sources(&neff, vec![inputs, Source::Stored(tensors)]))
+        }
+        Some(path) => {
+            let weights = read_file(path)?;
+            run_sources(&neff, vec![inputs, arrays(path, &weights)?])
+        }
     }
-    let archives: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
-    let outputs = run_npz(&neff, &archives)?;
+}
+
+pub(super) fn command(arguments: &RunArgs) -> Result<Outcome, Error> {
+    let outputs = run(arguments)?;
     write_atomically(&arguments.outputs, &outputs)?;
     let stderr = format!("wrote {}\n", arguments.outputs.display());
     Ok(Outcome { stdout: String::new(), stderr, exit_code: 0 })

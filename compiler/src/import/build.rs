@@ -119,6 +119,9 @@ impl Importer<'_> {
     }
 
     fn build(&mut self, node: &CapturedNode) -> Result<Binding, Refusal> {
+        if let Some(reason) = &node.refusal {
+            return Err(Refusal::Unsupported(reason.clone()));
+        }
         if node.target == "getitem" {
             return self.item(&node.positional);
         }
@@ -175,6 +178,7 @@ impl Importer<'_> {
             return Err(Refusal::Unsupported(format!("element type {} is not supported", entry.dtype)));
         };
         let data = match &entry.data {
+            StoredData::Bytes(data) => data.clone(),
             StoredData::Base64(text) => {
                 let data = base64::engine::general_purpose::STANDARD.decode(text);
                 data.map_err(|error| Refusal::Malformed(format!("constant `{name}`: {error}")))?

@@ -41,6 +41,8 @@ pub struct CapturedNode {
     pub recorded: Recorded,
     /// What the file calls this node, which may be another target.
     pub location: Location,
+    /// Why the reader of the file cannot express this node; it is refused.
+    pub refusal: Option<String>,
 }
 
 /// What the caller gets.
@@ -65,6 +67,7 @@ pub struct StoredTensor {
 /// Little-endian elements in row-major order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StoredData {
+    Bytes(Vec<u8>),
     Base64(String),
     /// The writer left them out.
     Missing,

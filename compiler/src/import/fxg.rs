@@ -68,7 +68,7 @@ fn node(entry: NodeEntry) -> Result<CapturedNode, String> {
         module: module_path(entry.module.as_deref().unwrap_or_default()),
         line: entry.loc.unwrap_or_default(),
     };
-    Ok(CapturedNode { id: entry.id, target: entry.target, positional, keywords, recorded, location })
+    Ok(CapturedNode { id: entry.id, target: entry.target, positional, keywords, recorded, location, refusal: None })
 }
 
 /// An output; `described` gives inputs by AOTAutograd's descriptors.

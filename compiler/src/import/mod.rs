@@ -1,7 +1,7 @@
 //! From saved graphs to the IR.
 //!
-//! Two forms are read: fxg-json/1, which the `torch.compile` backend writes, and the IR's own text
-//! form. Nothing is optimised here.
+//! Three forms are read: fxg-json/1, which the `torch.compile` backend writes; `.pt2` archives of
+//! torch.export; and the IR's own text form. Nothing is optimised here.
 
 use std::path::Path;
 
@@ -12,11 +12,14 @@ use ir::graph::Location;
 use crate::error::Error;
 use crate::pipeline::guarded;
 
+use pt2::ArchiveFile;
+
 mod aten;
 mod build;
 mod captured;
 mod document;
 mod fxg;
+pub mod pt2;
 
 pub use captured::dtype_of;
 
@@ -63,18 +66,29 @@ fn serialize_location<S: serde::Serializer>(location: &Location, serializer: S) 
     map.end()
 }
 
-/// Reads a graph file: `.json` is fxg-json/1, `.ir` the IR's text form.
+/// Reads a graph file: `.json` is fxg-json/1, `.pt2` a torch.export archive, `.ir` the IR's text
+/// form.
 ///
 /// # Errors
 /// When the file cannot be read, is no graph, or has nodes that cannot be compiled.
 pub fn read_graph(path: &Path) -> Result<Graph, Error> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if is_archive(path) {
+        let file = ArchiveFile::open(path)?;
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        return guarded(|| pt2::parse(&stem, file.bytes()).map_err(|error| Error::import(&name, error)));
+    }
     let bytes = std::fs::read(path).map_err(|error| Error::File(format!("{}: {error}", path.display())))?;
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("json") => guarded(|| parse_json(&bytes).map_err(|error| Error::import(&name, error))),
         Some("ir") => guarded(|| read_text(&name, &bytes)),
-        Some(_) | None => Err(Error::Input(format!("{name}: a graph is a .json or an .ir file"))),
+        Some(_) | None => Err(Error::Input(format!("{name}: a graph is a .json, .pt2 or .ir file"))),
     }
+}
+
+/// True for the name of a torch.export archive.
+pub fn is_archive(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "pt2")
 }
 
 fn read_text(name: &str, bytes: &[u8]) -> Result<Graph, Error> {

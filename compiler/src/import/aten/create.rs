@@ -30,9 +30,15 @@ fn filled(call: &mut Call<'_>, value: Number, default: Dtype) -> Outcome {
     call.full(value, dtype, &shape).map(Built::One)
 }
 
-/// `full_like` and `fill`.
+/// `full_like`.
 pub fn full_like(call: &mut Call<'_>) -> Outcome {
     let value = call.number("fill_value")?;
+    filled_like(call, value)
+}
+
+/// `fill`.
+pub fn fill(call: &mut Call<'_>) -> Outcome {
+    let value = call.number("value")?;
     filled_like(call, value)
 }
 

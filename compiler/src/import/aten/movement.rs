@@ -2,14 +2,17 @@
 //!
 //! Views and copies are the same here: values have no strides and are never written.
 
-use ir::ops::{Concat, Ge, Iota, Le, Sub, Where};
+use ir::ops::{Concat, Ge, Iota, Le, LogicalXor, Sub, Where};
 use ir::types::{Axes, Shape};
-use ir::{Dtype, ValueId};
+use ir::{Dtype, Op, ValueId};
 
 use super::call::{Built, Call, Number, Refusal};
 use super::promote::promoted;
 
 type Outcome = Result<Built, Refusal>;
+
+/// Orders of differences that are taken apart.
+const MAX_DIFFERENCES: i64 = 8;
 
 /// `alias`, `clone`, `detach` and the like: the operand itself.
 pub fn same(call: &mut Call<'_>) -> Outcome {
@@ -18,25 +21,45 @@ pub fn same(call: &mut Call<'_>) -> Outcome {
 
 /// `_to_copy` and `to`: another element type where one is given.
 pub fn convert(call: &mut Call<'_>) -> Outcome {
-    let operand = call.tensor("self")?;
+    convert_operand(call, "self")
+}
+
+/// The same of an operand of another name.
+pub fn convert_operand(call: &mut Call<'_>, name: &'static str) -> Outcome {
+    let operand = call.tensor(name)?;
     let dtype = call.optional_dtype("dtype")?.unwrap_or(call.dtype(operand));
     call.cast(operand, dtype).map(Built::One)
 }
 
 /// `copy`: the source with the type and shape of the tensor it is copied to.
 pub fn copy(call: &mut Call<'_>) -> Outcome {
-    let (target, source) = (call.tensor("self")?, call.tensor("src")?);
+    copy_operand(call, "src")
+}
+
+/// The same of a source of another name.
+pub fn copy_operand(call: &mut Call<'_>, name: &'static str) -> Outcome {
+    let (target, source) = (call.tensor("self")?, call.tensor(name)?);
     let shape = call.shape(target);
     let source = call.cast(source, call.dtype(target))?;
     call.expand(source, &shape).map(Built::One)
 }
 
-/// `view` and `reshape`: one size may be -1.
+/// `view`: one size may be -1.
 pub fn view(call: &mut Call<'_>) -> Outcome {
-    let operand = call.tensor("self")?;
     let sizes = call.ints("size")?;
+    reshape_to(call, &sizes)
+}
+
+/// `reshape`: one size may be -1.
+pub fn reshape(call: &mut Call<'_>) -> Outcome {
+    let sizes = call.ints("shape")?;
+    reshape_to(call, &sizes)
+}
+
+fn reshape_to(call: &mut Call<'_>, sizes: &[i64]) -> Outcome {
+    let operand = call.tensor("self")?;
     let n_elements = call.ty(operand).n_elements();
-    let shape = inferred_sizes(&sizes, n_elements)?;
+    let shape = inferred_sizes(sizes, n_elements)?;
     call.reshape(operand, shape).map(Built::One)
 }
 
@@ -342,6 +365,54 @@ pub fn repeat(call: &mut Call<'_>) -> Outcome {
     call.reshape(operand, merged).map(Built::One)
 }
 
+/// `repeat_interleave` by a number: each position of an axis so many times; without an axis, each
+/// element.
+pub fn repeat_interleave(call: &mut Call<'_>) -> Outcome {
+    let mut operand = call.tensor("self")?;
+    let count = usize::try_from(call.int("repeats")?).ok();
+    let count = count.ok_or_else(|| Refusal::Malformed("a negative number of repeats".to_owned()))?;
+    let axis = match call.optional_int("dim")? {
+        Some(dim) => axis_of(call, operand, dim)?,
+        None => {
+            let n_elements = call.ty(operand).n_elements();
+            operand = call.reshape(operand, [n_elements])?;
+            0
+        }
+    };
+    let mut split = call.shape(operand);
+    let mut merged = split.clone();
+    merged[axis] = merged[axis].saturating_mul(count);
+    split.insert(axis + 1, 1);
+    let mut repeated = split.clone();
+    repeated[axis + 1] = count;
+    let operand = call.reshape(operand, split)?;
+    let operand = call.expand(operand, &repeated)?;
+    call.reshape(operand, merged).map(Built::One)
+}
+
+/// `diff`: each element less the one before it along an axis, `n` times over; of bools, whether
+/// they differ.
+pub fn difference(call: &mut Call<'_>) -> Outcome {
+    let operand = call.tensor("self")?;
+    let axis = axis_of(call, operand, call.optional_int("dim")?.unwrap_or(-1))?;
+    let around = [call.optional_tensor("prepend")?, Some(operand), call.optional_tensor("append")?];
+    let parts: Vec<ValueId> = around.into_iter().flatten().collect();
+    let dtype = common_dtype(call, &parts)?;
+    let mut result = join(call, &parts, dtype, axis)?;
+    let count = call.optional_int("n")?.unwrap_or(1);
+    if !(0..=MAX_DIFFERENCES).contains(&count) {
+        return Err(Refusal::Unsupported(format!("differences of order {count}")));
+    }
+    for _ in 0..count {
+        let size = call.shape(result)[axis];
+        let later = call.slice(result, axis, size.min(1)..size, 1)?;
+        let earlier = call.slice(result, axis, 0..size.saturating_sub(1), 1)?;
+        let op: Op = if dtype == Dtype::Bool { LogicalXor.into() } else { Sub.into() };
+        result = call.apply(op, &[later, earlier])?;
+    }
+    Ok(Built::One(result))
+}
+
 /// `roll` of one or more axes.
 pub fn roll(call: &mut Call<'_>) -> Outcome {
     let mut operand = call.tensor("self")?;
@@ -363,6 +434,14 @@ pub fn roll(call: &mut Call<'_>) -> Outcome {
         }
     }
     Ok(Built::One(operand))
+}
+
+/// `pad` in the mode that fills with a number.
+pub fn pad_by_mode(call: &mut Call<'_>) -> Outcome {
+    match call.optional_text("mode")? {
+        None | Some("constant") => pad(call),
+        Some(mode) => Err(Refusal::Unsupported(format!("padding in the mode `{mode}`"))),
+    }
 }
 
 /// `constant_pad_nd`: pairs from the last axis outwards; negative ones cut.
@@ -414,10 +493,62 @@ fn filler(call: &mut Call<'_>, like: ValueId, axis: usize, size: usize, value: N
 pub fn slice_scatter(call: &mut Call<'_>) -> Outcome {
     let (operand, source) = (call.tensor("self")?, call.tensor("src")?);
     let (axis, range, step) = slice_range(call, operand)?;
-    if step != 1 {
-        return Err(Refusal::Unsupported(format!("scattering into a slice with step {step}")));
+    if step == 1 {
+        return replace_range(call, operand, source, axis, range).map(Built::One);
     }
-    replace_range(call, operand, source, axis, range).map(Built::One)
+    replace_steps(call, operand, source, axis, range, step).map(Built::One)
+}
+
+/// Every `step`th position of a range of an axis replaced. The range is seen as blocks of `step`
+/// positions, of which each first one is replaced; what is left of the last block comes by itself.
+fn replace_steps(
+    call: &mut Call<'_>,
+    operand: ValueId,
+    source: ValueId,
+    axis: usize,
+    range: std::ops::Range<usize>,
+    step: usize,
+) -> Result<ValueId, Refusal> {
+    let dtype = call.dtype(operand);
+    let shape = call.shape(operand);
+    let n_replaced = range.len().div_ceil(step);
+    let mut wanted = shape.clone();
+    wanted[axis] = n_replaced;
+    let source = call.expand(source, &wanted)?;
+    if n_replaced == 0 {
+        return Ok(operand);
+    }
+    let n_whole = (shape[axis] - range.start) / step;
+    let n_blocks = n_whole.min(n_replaced);
+    let middle = range.start + n_blocks * step;
+    let mut parts = Vec::new();
+    if range.start > 0 {
+        parts.push(call.slice(operand, axis, 0..range.start, 1)?);
+    }
+    if n_blocks > 0 {
+        let mut blocks = shape.clone();
+        blocks[axis] = n_blocks;
+        blocks.insert(axis + 1, step);
+        let kept = call.slice(operand, axis, range.start..middle, 1)?;
+        let kept = call.reshape(kept, blocks.clone())?;
+        let kept = call.slice(kept, axis + 1, 1..step, 1)?;
+        blocks[axis + 1] = 1;
+        let first = call.slice(source, axis, 0..n_blocks, 1)?;
+        let first = call.reshape(first, blocks)?;
+        let joined = join(call, &[first, kept], dtype, axis + 1)?;
+        let mut merged = shape.clone();
+        merged[axis] = n_blocks * step;
+        parts.push(call.reshape(joined, merged)?);
+    }
+    let mut rest = middle;
+    if n_replaced > n_blocks {
+        parts.push(call.slice(source, axis, n_blocks..n_replaced, 1)?);
+        rest += 1;
+    }
+    if rest < shape[axis] {
+        parts.push(call.slice(operand, axis, rest..shape[axis], 1)?);
+    }
+    join(call, &parts, dtype, axis)
 }
 
 /// `select_scatter`: the tensor with one position of an axis replaced.

@@ -114,9 +114,18 @@ pub fn rms_norm(call: &mut Call<'_>) -> Outcome {
 /// `native_group_norm`: rows of a group's channels and positions, then a factor and an offset per
 /// channel.
 pub fn group_norm(call: &mut Call<'_>) -> Outcome {
+    normalize_groups(call, "group").map(|results| Built::Many(results.map(Some).to_vec()))
+}
+
+/// `group_norm`: the normalized tensor alone.
+pub fn plain_group_norm(call: &mut Call<'_>) -> Outcome {
+    normalize_groups(call, "num_groups").map(|[normalized, _, _]| Built::One(normalized))
+}
+
+fn normalize_groups(call: &mut Call<'_>, n_groups: &'static str) -> Result<[ValueId; 3], Refusal> {
     let operand = call.tensor("input")?;
     let (shape, dtype) = (call.shape(operand), call.dtype(operand));
-    let n_groups = usize::try_from(call.int("group")?).unwrap_or(0);
+    let n_groups = usize::try_from(call.int(n_groups)?).unwrap_or(0);
     let eps = call.number_or("eps", Number::Float(1e-5))?;
     if shape.len() < 2 || n_groups == 0 || shape[1] % n_groups != 0 {
         return Err(Refusal::Malformed(format!("{n_groups} groups of the channels of {shape:?}")));
@@ -132,7 +141,7 @@ pub fn group_norm(call: &mut Call<'_>) -> Outcome {
         call.cast(value, dtype)
     };
     let (mean, deviation) = (statistic(call, results[1])?, statistic(call, results[2])?);
-    Ok(Built::Many(vec![Some(normalized), Some(mean), Some(deviation)]))
+    Ok([normalized, mean, deviation])
 }
 
 /// Times `weight`, plus `bias`, each one element per channel of axis 1; then of type `dtype`.
@@ -159,6 +168,20 @@ fn channel_vector(call: &mut Call<'_>, vector: ValueId, like: ValueId) -> Result
 
 /// Batch normalization with running statistics: nothing is updated, the other results are empty.
 pub fn batch_norm(call: &mut Call<'_>) -> Outcome {
+    let normalized = normalize_channels(call)?;
+    let empty = call.full(Number::Int(0), call.dtype(normalized), &[0])?;
+    Ok(Built::Many(vec![Some(normalized), Some(empty), Some(empty)]))
+}
+
+/// `batch_norm` where it does not train: the normalized tensor alone.
+pub fn plain_batch_norm(call: &mut Call<'_>) -> Outcome {
+    if call.flag_or("training", false)? {
+        return Err(Refusal::Unsupported("batch normalization in training: export after model.eval()".to_owned()));
+    }
+    normalize_channels(call).map(Built::One)
+}
+
+fn normalize_channels(call: &mut Call<'_>) -> Result<ValueId, Refusal> {
     let operand = call.tensor("input")?;
     let dtype = call.dtype(operand);
     if call.rank(operand) < 2 || !dtype.is_float() {
@@ -175,9 +198,7 @@ pub fn batch_norm(call: &mut Call<'_>) -> Outcome {
     let deviation = call.apply(Sqrt, &[shifted])?;
     let centred = call.apply(Sub, &[wide, mean])?;
     let normalized = call.apply(Div, &[centred, deviation])?;
-    let normalized = scale_channels(call, normalized, dtype)?;
-    let empty = call.full(Number::Int(0), dtype, &[0])?;
-    Ok(Built::Many(vec![Some(normalized), Some(empty), Some(empty)]))
+    scale_channels(call, normalized, dtype)
 }
 
 /// Dropout where it does nothing: in evaluation, or with probability 0.

@@ -214,14 +214,29 @@ pub fn masked_fill(call: &mut Call<'_>) -> Outcome {
     call.apply(Where, &[mask, value, operand]).map(Built::One)
 }
 
-/// `clamp`, `clamp_min`, `clamp_max`, `hardtanh`: the upper bound wins.
-pub fn clamp(call: &mut Call<'_>, low: Option<Number>, high: Option<Number>) -> Outcome {
+/// `clamp` and its relatives: bounds are numbers or tensors, either may be missing, and the upper one
+/// wins.
+pub fn clamp(call: &mut Call<'_>) -> Outcome {
+    let bound = |name| if call.has(name) { call.operand(name).map(Some) } else { Ok(None) };
+    let (low, high) = (bound("min")?, bound("max")?);
+    clamp_to(call, low, high)
+}
+
+/// `hardtanh`: by default between -1 and 1.
+pub fn hard_tanh(call: &mut Call<'_>) -> Outcome {
+    let low = call.number_or("min_val", Number::Int(-1))?;
+    let high = call.number_or("max_val", Number::Int(1))?;
+    clamp_between(call, [low, high])
+}
+
+/// `relu6` and `hardtanh`.
+pub fn clamp_between(call: &mut Call<'_>, bounds: [Number; 2]) -> Outcome {
+    let [low, high] = bounds.map(Operand::Number);
+    clamp_to(call, Some(low), Some(high))
+}
+
+fn clamp_to(call: &mut Call<'_>, low: Option<Operand>, high: Option<Operand>) -> Outcome {
     let operand = Operand::Tensor(call.tensor("self")?);
-    let bound = |call: &Call<'_>, name, default: Option<Number>| match (call.has(name), default) {
-        (true, _) => call.operand(name).map(Some),
-        (false, default) => Ok(default.map(Operand::Number)),
-    };
-    let (low, high) = (bound(call, "min", low)?, bound(call, "max", high)?);
     let all: Vec<Operand> = [Some(operand), low, high].into_iter().flatten().collect();
     let dtype = result_dtype(call, &all)?;
     refuse_bool(dtype)?;
