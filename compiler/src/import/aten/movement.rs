@@ -31,6 +31,12 @@ pub fn convert_operand(call: &mut Call<'_>, name: &'static str) -> Outcome {
     call.cast(operand, dtype).map(Built::One)
 }
 
+/// `type_as` and `to` another tensor's type.
+pub fn convert_like(call: &mut Call<'_>) -> Outcome {
+    let (operand, other) = (call.tensor("self")?, call.tensor("other")?);
+    call.cast(operand, call.dtype(other)).map(Built::One)
+}
+
 /// `copy`: the source with the type and shape of the tensor it is copied to.
 pub fn copy(call: &mut Call<'_>) -> Outcome {
     copy_operand(call, "src")

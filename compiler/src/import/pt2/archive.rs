@@ -4,10 +4,9 @@
 //! the data. Nothing is copied; a member's checksum is verified where the member is taken.
 
 use std::collections::BTreeMap;
-use std::io::Cursor;
 use std::ops::Range;
 
-use zip::{CompressionMethod, ZipArchive};
+use super::directory::entries;
 
 /// The graph's member.
 pub const MODEL: &str = "models/model.json";
@@ -34,23 +33,19 @@ impl<'a> Archive<'a> {
     /// # Errors
     /// When it is no archive that `torch.export.save` writes.
     pub fn open(bytes: &'a [u8]) -> Result<Self, String> {
-        let mut zip =
-            ZipArchive::new(Cursor::new(bytes)).map_err(|error| format!("no .pt2 archive, which is a zip: {error}"))?;
+        let entries = entries(bytes).map_err(|reason| format!("no .pt2 archive, which is a zip: {reason}"))?;
         let mut members = BTreeMap::new();
-        for position in 0..zip.len() {
-            let file = zip.by_index_raw(position).map_err(|error| format!("member {position}: {error}"))?;
-            let name = std::str::from_utf8(file.name_raw());
-            let name = name.map_err(|_| format!("member {position}: its name is no UTF-8"))?.to_owned();
-            let fail = |reason: &str| format!("member `{name}`: {reason}");
-            if file.compression() != CompressionMethod::Stored || file.encrypted() {
-                return Err(fail("it is compressed or encrypted; torch.export.save stores members as they are"));
+        for (position, entry) in entries.into_iter().enumerate() {
+            let name = std::str::from_utf8(entry.name);
+            let name = name.map_err(|_| format!("member {position}: its name is no UTF-8"))?;
+            if !entry.is_plain {
+                let reason = "it is compressed or encrypted; torch.export.save stores members as they are";
+                return Err(format!("member `{name}`: {reason}"));
             }
-            let place = file.data_start().and_then(|start| place(start, file.size(), bytes.len()));
-            let place = place.ok_or_else(|| fail("it reaches beyond the end of the file"))?;
-            let member = Member { place, checksum: file.crc32() };
             // The folder is named after the file that was saved.
-            let inner = name.split_once('/').map_or(name.as_str(), |(_, inner)| inner).to_owned();
-            if members.insert(inner, member).is_some() {
+            let inner = name.split_once('/').map_or(name, |(_, inner)| inner);
+            let member = Member { place: entry.place, checksum: entry.checksum };
+            if members.insert(inner.to_owned(), member).is_some() {
                 return Err(format!("member `{name}` is there twice"));
             }
         }
@@ -110,9 +105,4 @@ impl<'a> Archive<'a> {
     pub fn text(&self, name: &str) -> Result<&'a str, String> {
         std::str::from_utf8(self.member(name)?).map_err(|error| format!("member `{name}` is no text: {error}"))
     }
-}
-
-fn place(start: u64, size: u64, file_size: usize) -> Option<Range<usize>> {
-    let end = usize::try_from(start.checked_add(size)?).ok()?;
-    (end <= file_size).then_some(usize::try_from(start).ok()?..end)
 }

@@ -16,6 +16,7 @@ use crate::error::Error;
 
 mod archive;
 mod arguments;
+mod directory;
 mod graph;
 mod memory;
 mod nodes;

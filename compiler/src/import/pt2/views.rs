@@ -57,7 +57,9 @@ impl ViewCall<'_> {
             }
             "aten.dropout.default" => self.dropout(),
             "aten.contiguous.default" => return self.contiguous(),
-            "aten.to.dtype" | "aten.to.dtype_layout" | "aten.to.device" | "aten.to.other" => return self.converted(),
+            "aten.to.dtype" | "aten.to.dtype_layout" | "aten.to.device" | "aten.to.other" | "aten.type_as.default" => {
+                return self.converted();
+            }
             "aten.reshape.default" | "aten.flatten.using_ints" | "aten.reshape_as.default" => return self.reshaped(),
             "aten.view.default"
             | "aten._unsafe_view.default"
@@ -85,7 +87,7 @@ impl ViewCall<'_> {
             | "aten.tensor_split.sections"
             | "aten.tensor_split.indices" => self.split(),
             // One operand may come back as it is, or the result may be a view of one of them.
-            "aten.einsum.default" | "aten.broadcast_tensors.default" | "aten.meshgrid.indexing" => None,
+            "aten.einsum.default" | "aten.broadcast_tensors.default" | "aten.native_dropout.default" => None,
             _ => return Relation::Fresh,
         };
         match steps {
