@@ -5,19 +5,23 @@
 //! * [`execute`]: a NEFF on the simulator; [`strided`]: tensors in the caller's memory.
 //! * [`samples`], [`verdict`]: values to run on, and judging what comes out.
 //! * [`report`], [`metrics`]: what is told about a result; [`fault`]: about a fault of the compiler.
+//! * [`failure`], [`bisect`], [`reduce`]: hunting a fault down.
 //! * [`eager`], [`three_way`]: the same graph dispatched node by node.
 //! * [`commands`]: the command line; everything in it can be called from code.
 
+pub mod bisect;
 pub mod cache;
 pub mod commands;
 pub mod eager;
 pub mod error;
 pub mod execute;
+pub mod failure;
 pub mod fault;
 pub mod import;
 pub mod metrics;
 pub mod npz;
 pub mod pipeline;
+pub mod reduce;
 pub mod report;
 pub mod samples;
 pub mod strided;

@@ -118,7 +118,12 @@ pub fn check(what: &Check<'_>, watcher: &mut dyn Watcher) -> Result<CheckOutcome
 }
 
 /// Compiles again, with a look at every graph on the way.
-fn blame(standard: &Standard, samples: &Samples, imported: &Graph, options: &Options) -> Result<Blame, Error> {
+pub(super) fn blame(
+    standard: &Standard,
+    samples: &Samples,
+    imported: &Graph,
+    options: &Options,
+) -> Result<Blame, Error> {
     let mut keeper = GraphKeeper::default();
     compile(imported, options, &mut keeper)?;
     let is_wrong = |graph: &Graph| {
@@ -146,7 +151,13 @@ pub(super) fn command(arguments: &CheckArgs) -> Outcome {
             let standard = if outcome.is_recorded { "PyTorch's recorded outputs" } else { "the reference evaluator" };
             stderr += &format!("{name}: errors against the truth; eager is {standard}\n{}", outcome.verdict.table());
             let blame = outcome.blame.map(|blame| format!("\n  {blame}")).unwrap_or_default();
-            outcome.verdict.failure().map(|failure| Error::Mismatch(format!("{name}: {failure}{blame}")))
+            outcome.verdict.failure().map(|failure| {
+                let file = arguments.input.display();
+                let help = format!(
+                    "`neffuse bisect {file}` finds the change, `neffuse reduce {file} -o small.ir` a small graph"
+                );
+                Error::Mismatch(format!("{name}: {failure}{blame}")).with_help(&help)
+            })
         }
         Err(error) => {
             report = Report::new(&name);

@@ -16,14 +16,17 @@ use crate::error::Error;
 use crate::fault::{Circumstances, reported};
 use crate::pipeline::{Options, PASSES, guarded, silence_panics};
 
+mod bisect;
 mod cache;
 mod check;
 mod compile;
 mod explain;
 mod inspect;
 mod output;
+mod predicate;
 mod profile;
 mod progress;
+mod reduce;
 mod run;
 
 pub use check::{Check, CheckOutcome, check};
@@ -58,6 +61,8 @@ enum Command {
     Profile(profile::ProfileArgs),
     ThreeWay(profile::ThreeWayArgs),
     Explain(explain::ExplainArgs),
+    Bisect(bisect::BisectArgs),
+    Reduce(reduce::ReduceArgs),
     Cache(cache::CacheArgs),
     Info(inspect::InfoArgs),
     Unpack(inspect::UnpackArgs),
@@ -185,6 +190,8 @@ fn dispatch(command: Command) -> Outcome {
         Command::Profile(arguments) => profile::command(&arguments),
         Command::ThreeWay(arguments) => profile::three_way_command(&arguments).unwrap_or_else(|error| failed(&error)),
         Command::Explain(arguments) => explain::command(&arguments).unwrap_or_else(|error| failed(&error)),
+        Command::Bisect(arguments) => bisect::command(&arguments).unwrap_or_else(|error| failed(&error)),
+        Command::Reduce(arguments) => reduce::command(&arguments).unwrap_or_else(|error| failed(&error)),
         Command::Cache(arguments) => cache::command(&arguments).unwrap_or_else(|error| failed(&error)),
         Command::Info(arguments) => inspect::info(&arguments).unwrap_or_else(|error| failed(&error)),
         Command::Unpack(arguments) => inspect::unpack(&arguments).unwrap_or_else(|error| failed(&error)),

@@ -132,11 +132,15 @@ impl<'a> Builder<'a> {
             if !self.numerics.allows(class) {
                 continue;
             }
-            let Some(results) = rule(self, &term)? else { continue };
             // What the canonical form owes to later passes is done without fuel, too.
             let is_owed = OWED_RULES.contains(&name);
+            if !is_owed && self.fuel.left() == Some(0) {
+                continue;
+            }
+            let Some(results) = rule(self, &term)? else { continue };
+            // The rewrites inside may have taken the rest.
             if !is_owed && !self.fuel.burn(|| change_text(&self.graph, name, &term)) {
-                break;
+                continue;
             }
             self.n_rewrites += 1;
             self.statistics.add(name, 1);
