@@ -110,6 +110,8 @@ fn result_layout(graph: &Graph, node: &Node, layouts: &[Option<Layout>]) -> Opti
             let layout = layouts[operand.index()]?;
             layout_with_extents(&result.shape, layout.extents(&graph.ty(operand).shape))
         }
+        // It lies in device memory.
+        OpClass::Indexing if matches!(node.op, Op::ScatterRows(_)) => None,
         OpClass::Indexing => {
             let n_rows = match node.op {
                 Op::GatherRows(_) => graph.ty(node.operands[1]).rank(),

@@ -136,6 +136,8 @@ fn operand_need(graph: &Graph, node: &Node, position: usize, of_result: Need) ->
     let size = |value: ValueId, axis: usize| graph.ty(value).shape.get(axis).copied();
     let carries = node.op.class() == OpClass::Movement || matches!(node.op, Op::Cast(_) | Op::Add(_) | Op::Where(_));
     match (&node.op, position) {
+        (Op::ScatterRows(op), 1) => Need { below: size(node.operands[0], op.axis), positive: false },
+        (Op::ScatterRows(_), 0 | 2) => of_result,
         (Op::GatherRows(_), 1) => Need { below: size(node.operands[0], 0), positive: false },
         (Op::Gather(gather), 1) => Need { below: size(node.operands[0], gather.axis), positive: false },
         (Op::Index(index), 1..) => Need { below: size(node.operands[0], index.axes[position - 1]), positive: false },

@@ -17,7 +17,6 @@ const UNSUPPORTED: [(&str, &[&str]); 4] = [
         &[
             "aten.div.Tensor_mode",
             "aten.histc.default",
-            "aten.index_put.default",
             "aten.sort.default",
             "aten.topk.default",
             "transformers.grouped_mm_fallback.default",

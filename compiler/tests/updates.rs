@@ -7,7 +7,7 @@ use compiler::pipeline::{Compiled, Options, Unwatched, compile};
 use compiler::samples::seeded;
 use ir::Graph;
 use ir::program::HbmKind;
-use ir::reference::{Rounding, evaluate};
+use ir::reference::{Rounding, Value, evaluate};
 use neff::container::read;
 use neff::members::{Definition, TensorMap, VariableKind, from_json};
 
@@ -134,4 +134,61 @@ fn counters_and_64_bit_integers_are_updated_whole() {
 }
 "#,
     );
+}
+
+#[test]
+fn rows_at_an_index_are_written_in_place() {
+    let (_, compiled) = compiled(
+        r#"graph @cache {
+  input %0 "cache": f32[1, 2, 16, 8] static
+  input %1 "new": f32[1, 2, 3, 8] dynamic
+  input %2 "positions": i64[3] dynamic
+  %3 = scatter_rows %0, %2, %1 {axis = 2} : f32[1, 2, 16, 8]
+  %4 = neg %3 : f32[1, 2, 16, 8]
+  output %3 "cache" updates %0
+  output %4 "negative"
+}
+"#,
+    );
+    assert_eq!(written_bytes(&compiled), (2 * 3 * 8 + 2 * 16 * 8) * 4);
+}
+
+#[test]
+fn the_old_rows_can_still_be_read() {
+    compiled(
+        r#"graph @cache {
+  input %0 "cache": f32[16, 8] static
+  input %1 "new": f32[3, 8] dynamic
+  input %2 "positions": i64[3] dynamic
+  %3 = scatter_rows %0, %2, %1 {axis = 0} : f32[16, 8]
+  %4 = sub %3, %0 : f32[16, 8]
+  %5 = scatter_rows %3, %2, %1 {axis = 0} : f32[16, 8]
+  output %5 "cache" updates %0
+  output %4 "difference"
+  output %0 "old"
+}
+"#,
+    );
+}
+
+#[test]
+fn positions_count_from_the_end_and_are_checked() {
+    let text = r#"graph @cache {
+  input %0 "cache": f32[4, 3, 200] dynamic
+  input %1 "new": f32[4, 3, 2] dynamic
+  input %2 "positions": i64[2] dynamic
+  %3 = scatter_rows %0, %2, %1 {axis = 2} : f32[4, 3, 200]
+  output %3 "cache"
+}
+"#;
+    let graph = ir::text::parse_graph("case.ir", text).expect("the text is a graph");
+    let compiled = compile(&graph, &Options::default(), &mut Unwatched).expect("the graph compiles");
+    let executable = Executable::load(&compiled.neff.expect("a NEFF")).expect("the NEFF loads");
+    let mut inputs = seeded(&graph, 3).inputs;
+    inputs[2] = Value::ints(&[2], [-1, 5]);
+    let expected = evaluate(&graph, &inputs, Rounding::PerOp).expect("the graph has values");
+    assert_eq!(executable.run_values(&inputs).expect("the program runs"), expected);
+    inputs[2] = Value::ints(&[2], [0, 200]);
+    let error = executable.run_values(&inputs).expect_err("there is no position 200");
+    assert_eq!(error.exit_code(), 1, "{error}");
 }

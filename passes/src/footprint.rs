@@ -182,18 +182,17 @@ pub(crate) fn footprints(
     addressing: Addressing,
 ) -> SmallVec<[(AccessKind, Footprint); 6]> {
     let accesses = instruction.kind.accesses();
-    let gathers = matches!(instruction.kind, InstructionKind::Dma { gather: Some(_), .. });
+    let is_indexed = matches!(instruction.kind, InstructionKind::Dma { gather: Some(_), .. });
+    let side = |access| {
+        let whole = if is_indexed { whole_place(program, access) } else { None };
+        whole.unwrap_or_else(|| access_footprint(program, access, addressing))
+    };
     let mut found = SmallVec::new();
     found.extend(accesses.tile_reads.iter().map(|view| (AccessKind::Read, view_footprint(program, view, addressing))));
-    if let Some(access) = accesses.dma_read {
-        let footprint = if gathers { whole_place(program, access) } else { None };
-        found.push((AccessKind::Read, footprint.unwrap_or_else(|| access_footprint(program, access, addressing))));
-    }
+    found.extend(accesses.dma_read.map(|access| (AccessKind::Read, side(access))));
     found
         .extend(accesses.tile_writes.iter().map(|view| (AccessKind::Write, view_footprint(program, view, addressing))));
-    if let Some(access) = accesses.dma_write {
-        found.push((AccessKind::Write, access_footprint(program, access, addressing)));
-    }
+    found.extend(accesses.dma_write.map(|access| (AccessKind::Write, side(access))));
     found
 }
 
@@ -243,7 +242,7 @@ pub(crate) fn access_footprint(program: &Program, access: &DmaAccess, addressing
     }
 }
 
-/// All of an HBM tensor: a gather may read any row.
+/// All of an HBM tensor: a gather may read any row, a scatter write any.
 fn whole_place(program: &Program, access: &DmaAccess) -> Option<Footprint> {
     let tensor = access.hbm()?;
     let high = i64::try_from(program.tensor(tensor).size_bytes).unwrap_or(i64::MAX);

@@ -50,25 +50,25 @@ pub(crate) fn of_instruction(machine: &Machine, instruction: &Instruction) -> Fo
         add_view(view, &mut footprint.writes);
     }
     if let InstructionKind::Dma { dst, src, queue: _, gather } = &instruction.kind {
-        match gather {
-            None => add_side(machine, src, &mut footprint.reads),
-            // Any row of the table may be read.
-            Some(gather) => {
-                let rows = ir::program::DmaDim {
-                    partition_step: 0,
-                    step: i64::from(gather.row_elements),
-                    count: gather.n_rows,
-                };
-                let mut table = src.clone();
-                if let Some(outermost) = table.dims.first_mut() {
-                    *outermost = rows;
-                }
-                add_side(machine, &table, &mut footprint.reads);
+        for (side, rects) in [(src, &mut footprint.reads), (dst, &mut footprint.writes)] {
+            match gather {
+                // Any row may be meant.
+                Some(gather) if side.hbm().is_some() => add_side(machine, &all_rows(side, gather), rects),
+                Some(_) | None => add_side(machine, side, rects),
             }
         }
-        add_side(machine, dst, &mut footprint.writes);
     }
     footprint
+}
+
+/// The side of a transfer with every row that an index may name.
+fn all_rows(side: &ir::program::DmaAccess, gather: &ir::program::Gather) -> ir::program::DmaAccess {
+    let rows = ir::program::DmaDim { partition_step: 0, step: i64::from(gather.row_elements), count: gather.n_rows };
+    let mut all = side.clone();
+    if let Some(outermost) = all.dims.first_mut() {
+        *outermost = rows;
+    }
+    all
 }
 
 /// The smallest rectangle around a view.

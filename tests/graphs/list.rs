@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Graphs with recorded values.
-pub const GRAPHS: [&str; 14] = [
+pub const GRAPHS: [&str; 15] = [
     "rms_norm_naive_bf16",
     "rms_norm_builtin_bf16",
     "rms_norm_naive_f32_ragged",
@@ -18,6 +18,7 @@ pub const GRAPHS: [&str; 14] = [
     "tiny_llama_none",
     "tiny_llama_core",
     "tiny_llama_bf16",
+    "tiny_decode_kvcache",
 ];
 
 /// The file of a graph; `root` is the repository.

@@ -9,9 +9,12 @@ use ir::types::{Shape, broadcast_shapes, packed_strides};
 use ir::{Dtype, Node, Op, ValueId};
 use smallvec::SmallVec;
 
-use super::storage::{Frame, Storage, TileSet, layout, repeat, stored_dtype};
+use super::storage::{Frame, Storage, TileSet, at_index, layout, repeat, stored_dtype};
 use super::{Lowerer, Unsupported};
 use crate::map::{Axis, Base, Grid, Map, Piece};
+
+/// Dimensions of a transfer's side beside that of its rows.
+const MAX_INNER_DIMS: usize = 3;
 
 /// Most pieces that a constant index may break a value into.
 const MAX_PIECES: usize = 4096;
@@ -24,6 +27,10 @@ impl Lowerer<'_> {
                 self.gather_rows(node.operands[0], node.operands[1], node.results[0]);
                 Ok(())
             }
+            Op::ScatterRows(op) => match self.scatter_rows(node, op.axis) {
+                None => Ok(()),
+                Some(reason) => refuse(&reason),
+            },
             Op::Gather(op) => {
                 let index_shape = &self.graph.ty(node.operands[1]).shape;
                 let single = index_shape.iter().enumerate().all(|(axis, &dim)| axis == op.axis || dim == 1);
@@ -84,6 +91,94 @@ impl Lowerer<'_> {
         }
         let tiles = self.index_tiles(index);
         self.gather_into(&source, axis, &shape, &tiles, result);
+    }
+
+    /// Rows written to device memory, one descriptor each: in place where the operand is an input that
+    /// this result updates and that nothing else reads, else on a copy. The answer is a reason to
+    /// refuse.
+    fn scatter_rows(&mut self, node: &Node, axis: usize) -> Option<String> {
+        let (base, ids, values) = (node.operands[0], node.operands[1], node.operands[2]);
+        let result = node.results[0];
+        let ty = self.graph.ty(result).clone();
+        if ty.dtype == Dtype::I64 {
+            return Some("writing 64-bit integers at an index".to_owned());
+        }
+        let map = match self.updated_in_place(base, result) {
+            Some(map) => map,
+            None => {
+                let base = self.stored_map(base);
+                self.packed_in_hbm(&base)
+            }
+        };
+        let target = map.pieces[0].clone();
+        self.storage[result.index()] = Some(Storage::Map(map));
+        if ty.n_elements() == 0 || self.graph.ty(ids).n_elements() == 0 {
+            return None;
+        }
+        let mut order: SmallVec<[usize; 6]> = SmallVec::from_slice(&[axis]);
+        order.extend((0..ty.rank()).filter(|&other| other != axis));
+        let rows = self.stored_map(values).transpose(&order);
+        let grid = Grid::new(&rows.shape, layout(0, 1), 1);
+        let row_bytes = grid.n_free * ty.dtype.size_bytes();
+        if row_bytes > self.target.sbuf_usable_bytes as usize {
+            return Some(format!("writing rows of {row_bytes} bytes at an index"));
+        }
+        let inner: SmallVec<[Axis; 6]> = order[1..].iter().map(|&other| target.axes[other]).collect();
+        let indices: Vec<TileId> =
+            self.index_tiles(ids).into_iter().map(|tile| self.wrapped(tile, ty.shape[axis])).collect();
+        for (block, &index) in indices.iter().enumerate() {
+            let shape = rows.shape.clone();
+            let tile = self.fill_from(&rows, &shape, &grid, block, 0, ty.dtype);
+            let gather = Gather {
+                index: self.whole(index),
+                row_elements: target.axes[axis].step as u32,
+                n_rows: target.axes[axis].count as u32,
+            };
+            let to = Piece { axes: inner.clone(), start: SmallVec::from_elem(0, inner.len()), ..target.clone() };
+            self.scatter_block(&to, (tile, 0, grid.rows(block).len()), &gather, ty.dtype);
+        }
+        None
+    }
+
+    /// The map of an input that may be updated in place: the result is its update, and nothing else
+    /// reads it.
+    fn updated_in_place(&mut self, base: ValueId, result: ValueId) -> Option<Map> {
+        let root = self.root(base);
+        let position = self.graph.inputs.iter().position(|input| input.value == root)?;
+        let is_update =
+            |output: &ir::graph::GraphOutput| output.alias == Some(position as u32) && output.value == Some(result);
+        let is_updated = self.uses[root.index()] == 1 && self.graph.outputs.iter().any(is_update);
+        (is_updated && root == base).then(|| self.map(base))
+    }
+
+    /// One row per partition of a tile, from this element on, to indexed rows of a box.
+    fn scatter_block(
+        &mut self,
+        to: &Piece,
+        (tile, offset, n_rows): (TileId, usize, usize),
+        gather: &Gather,
+        dtype: Dtype,
+    ) {
+        let mut dst = to.access(dtype);
+        let n_free: usize = to.extents().iter().product();
+        if dst.dims.len() > MAX_INNER_DIMS {
+            let split = to.axes.iter().position(|axis| axis.count > 1).expect("many dimensions have a long one");
+            let n_inner = n_free / to.axes[split].count;
+            for index in 0..to.axes[split].count {
+                let part = at_index(to, split, index);
+                self.scatter_block(&part, (tile, offset + index * n_inner, n_rows), gather, dtype);
+            }
+            return;
+        }
+        dst.dims.insert(0, DmaDim { partition_step: 0, step: 0, count: n_rows as u32 });
+        let mut dims = SmallVec::new();
+        dims.push(DmaDim { partition_step: 1, step: 0, count: n_rows as u32 });
+        if n_free != 1 {
+            dims.push(DmaDim { partition_step: 0, step: 1, count: n_free as u32 });
+        }
+        let src = DmaAccess { place: DmaPlace::Tile { tile, partition: 0 }, offset: offset as u64, dims, dtype };
+        let kind = InstructionKind::Dma { dst, src, queue: DmaQueue::Software, gather: Some(gather.clone()) };
+        self.emit(Engine::Pool, kind);
     }
 
     /// The value as one affine piece in HBM.

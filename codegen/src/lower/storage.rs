@@ -422,7 +422,7 @@ pub(super) fn restrict(dst: &Piece, src: &Piece) -> Piece {
     part
 }
 
-fn at_index(piece: &Piece, axis: usize, index: usize) -> Piece {
+pub(super) fn at_index(piece: &Piece, axis: usize, index: usize) -> Piece {
     let mut part = piece.clone();
     part.offset += index as i64 * piece.axes[axis].step;
     part.partition += index as i64 * piece.axes[axis].partition_step;

@@ -64,6 +64,7 @@ mod reshape;
 mod rms_norm;
 mod rows;
 mod rsqrt;
+mod scatter_rows;
 mod sigmoid;
 mod sign;
 mod silu;
@@ -129,6 +130,7 @@ pub use relu::Relu;
 pub use reshape::Reshape;
 pub use rms_norm::RmsNorm;
 pub use rsqrt::Rsqrt;
+pub use scatter_rows::ScatterRows;
 pub use sigmoid::Sigmoid;
 pub use sign::Sign;
 pub use silu::Silu;
@@ -374,6 +376,7 @@ op_table! {
     LogSoftmax,
     RmsNorm,
     LayerNorm,
+    ScatterRows,
 }
 
 fn check_arity(name: &str, arity: Arity, n_operands: usize) -> Result<(), TypeError> {

@@ -178,7 +178,7 @@ pub enum InstructionKind {
     },
     /// PE (to PSUM, up to 128 x 128) or DVE (up to 32 x 32): dst[f, p] = data[p, f].
     Transpose { dst: TileView, data: TileView },
-    /// DMA engines: dst = src, element by element; `gather` adds per-row offsets to the HBM source.
+    /// DMA engines: dst = src, element by element; `gather` adds per-row offsets to the HBM side.
     Dma { dst: DmaAccess, src: DmaAccess, queue: DmaQueue, gather: Option<Gather> },
     /// ACT sequencer: makes a function set available.
     LoadTable { set: TableSet },
@@ -186,8 +186,9 @@ pub enum InstructionKind {
     Sync,
 }
 
-/// Row offsets of a gathering DMA: the i-th step of the source's outermost dimension starts at
-/// `index[i] * row_elements` elements, where i counts the index view's partitions.
+/// Row offsets of a DMA that gathers from HBM or, where its source is on chip, scatters to HBM: the
+/// i-th step of the HBM side's outermost dimension starts at `index[i] * row_elements` elements,
+/// where i counts the index view's partitions. Of equal indices the last counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gather {
     /// One 32-bit integer per partition.
@@ -195,6 +196,13 @@ pub struct Gather {
     pub row_elements: u32,
     /// Valid indices are 0..n_rows.
     pub n_rows: u32,
+}
+
+impl Gather {
+    /// True where the offsets are the destination's.
+    pub fn scatters(src: &DmaAccess) -> bool {
+        src.hbm().is_none()
+    }
 }
 
 /// One instruction of one engine's stream.

@@ -254,9 +254,7 @@ pub fn dma_cost(
         (DmaQueue::Ring, false) => target.dma_ring_load_ps,
         (DmaQueue::Ring, true) => target.dma_ring_store_ps,
     };
-    // Gathered rows end at the outermost dimension.
-    let src_dims = if gather.is_some() { src.dims.get(1..).unwrap_or(&[]) } else { &src.dims[..] };
-    let run = run_length(&dst.dims, src_dims);
+    let run = run_length(row_dims(dst, gather), row_dims(src, gather));
     let run_ps = run_ps(target, run, dst.dtype, src.dtype);
     let engine_ps = elements_per_engine(target, dst, src, tiles).iter().map(|&n| n.div_ceil(run) * run_ps).collect();
     let hbm_bytes = |side: &DmaAccess| side.hbm().map_or(0, |_| n_elements * side.dtype.size_bytes() as u64);
@@ -272,13 +270,21 @@ pub fn dma_cost(
     }
 }
 
+/// Dimensions of one side; indexed rows end at the outermost one.
+fn row_dims<'a>(side: &'a DmaAccess, gather: Option<&Gather>) -> &'a [DmaDim] {
+    let is_indexed = gather.is_some() && side.hbm().is_some();
+    if is_indexed { side.dims.get(1..).unwrap_or(&[]) } else { &side.dims }
+}
+
 /// Pool's descriptor work before a software transfer: per row, which is the part that one
 /// partition (or, within HBM, the outermost dimension's step) takes.
 fn prepare_ps(target: &Target, dst: &DmaAccess, src: &DmaAccess, queue: DmaQueue, gather: Option<&Gather>) -> u64 {
     let outermost = |side: &DmaAccess| side.dims.first().map_or(1, |dim| u64::from(dim.count));
     match (queue, gather) {
         (DmaQueue::Hardware | DmaQueue::Ring, _) => 0,
-        (DmaQueue::Software, Some(_)) => outermost(src) * target.dma_gather_row_ps,
+        (DmaQueue::Software, Some(_)) => {
+            outermost(if Gather::scatters(src) { dst } else { src }) * target.dma_gather_row_ps
+        }
         (DmaQueue::Software, None) => {
             let side = if src.hbm().is_none() { src } else { dst };
             let rows: u64 = match side.place {

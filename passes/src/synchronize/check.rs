@@ -337,12 +337,13 @@ fn touches(program: &Program, position: usize) -> Vec<(Place, Touch)> {
     let mut found = Vec::new();
     found.extend(accesses.tile_reads.iter().filter_map(|view| view_touch(program, position, view, false)));
     found.extend(accesses.tile_writes.iter().filter_map(|view| view_touch(program, position, view, true)));
-    let gathers = matches!(instruction.kind, InstructionKind::Dma { gather: Some(_), .. });
+    // Of the side in HBM any row may be meant.
+    let is_indexed = matches!(instruction.kind, InstructionKind::Dma { gather: Some(_), .. });
     if let Some(side) = accesses.dma_read {
-        found.extend(side_touch(program, position, side, (false, gathers)));
+        found.extend(side_touch(program, position, side, (false, is_indexed)));
     }
     if let Some(side) = accesses.dma_write {
-        found.extend(side_touch(program, position, side, (true, false)));
+        found.extend(side_touch(program, position, side, (true, is_indexed)));
     }
     found
 }
@@ -363,14 +364,14 @@ fn side_touch(
     program: &Program,
     position: usize,
     side: &DmaAccess,
-    (writes, gathers): (bool, bool),
+    (writes, is_indexed): (bool, bool),
 ) -> Option<(Place, Touch)> {
     let size = side.dtype.size_bytes() as i64;
     let start = (side.offset as i64).saturating_mul(size);
     let dims: Vec<(i64, i64)> =
         side.dims.iter().map(|dim| (dim.step.saturating_mul(size), i64::from(dim.count))).collect();
     match side.place {
-        DmaPlace::Hbm { tensor } if gathers => {
+        DmaPlace::Hbm { tensor } if is_indexed => {
             let all = (0, program.tensor(tensor).size_bytes as i64);
             Some((Place::Tensor(tensor.0), Touch { position, writes, rows: (0, 1), runs: vec![all] }))
         }

@@ -190,7 +190,7 @@ impl Memory {
     }
 
     /// Calls `visit` with each run of one side of a transfer in order: its memory and byte range.
-    /// `row_starts` replaces the outermost dimension's offsets, in elements, for gathers.
+    /// `row_starts` replaces the outermost dimension's offsets, in elements, of an indexed side.
     pub fn for_each_transfer_run(
         &mut self,
         side: &DmaAccess,

@@ -9,9 +9,9 @@ use super::memory::Memory;
 /// Why a transfer cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TransferError {
-    /// A gather's index outside its table: bad input, not a bad program.
+    /// An index outside its table: bad input, not a bad program.
     Index {
-        /// Which row of the gather.
+        /// Which row of the transfer.
         row: usize,
         index: i32,
         n_rows: u32,
@@ -31,12 +31,13 @@ pub(crate) fn execute(
     let mut moved = Vec::new();
     let n_bytes = usize::try_from(bytes).map_err(|_| TransferError::Memory { bytes })?;
     moved.try_reserve_exact(n_bytes).map_err(|_| TransferError::Memory { bytes })?;
-    memory.for_each_transfer_run(src, starts.as_deref(), |run| moved.extend_from_slice(run));
+    let (dst_starts, src_starts) = if Gather::scatters(src) { (starts, None) } else { (None, starts) };
+    memory.for_each_transfer_run(src, src_starts.as_deref(), |run| moved.extend_from_slice(run));
     if dst.dtype != src.dtype {
         moved = cast(&moved, src.dtype, dst.dtype);
     }
     let mut rest = &moved[..];
-    memory.for_each_transfer_run(dst, None, |run| {
+    memory.for_each_transfer_run(dst, dst_starts.as_deref(), |run| {
         let (part, left) = rest.split_at(run.len());
         run.copy_from_slice(part);
         rest = left;
@@ -44,7 +45,7 @@ pub(crate) fn execute(
     Ok(())
 }
 
-/// First elements of the gathered rows, relative to the source's offset.
+/// First elements of the indexed rows, relative to the offset of their side.
 fn row_starts(memory: &Memory, gather: &Gather) -> Result<Vec<i64>, TransferError> {
     let mut raw = Vec::new();
     (0..usize::from(gather.index.n_partitions))

@@ -126,6 +126,8 @@ pub static OVERLOADS: &[Overload] = &[
     row("aten.hardswish.default", "self", |call| pointwise::hard_gate(call, HardGate::Swish)),
     row("aten.hardtanh.default", "self min_val max_val", pointwise::hard_tanh),
     row("aten.index.Tensor", "self indices", index::index),
+    row("aten.index_copy.default", "self dim index source", index::index_copy),
+    row("aten.index_put.default", "self indices values accumulate", index::index_put),
     row("aten.index_select.default", "self dim index", index::index_select),
     row("aten.layer_norm.default", "input normalized_shape weight bias eps cudnn_enable", norm::plain_layer_norm),
     row("aten.le.Scalar", "self other", |call| pointwise::compare(call, ops::Le)),

@@ -16,12 +16,13 @@ pub(super) fn check_transfer(
     gather: Option<&Gather>,
 ) {
     check_queue(checker, engine, dst, src, queue, gather);
-    check_side(checker, dst, None);
-    check_side(checker, src, gather);
+    let scatters = Gather::scatters(src);
+    check_side(checker, dst, gather.filter(|_| scatters));
+    check_side(checker, src, gather.filter(|_| !scatters));
     let (written, read) = (n_elements(dst), n_elements(src));
     checker.require(written == read, Rule::Shape, || format!("writes {written} elements but reads {read}"));
     if let Some(gather) = gather {
-        check_gather(checker, src, gather);
+        check_gather(checker, if scatters { dst } else { src }, gather);
     }
 }
 
@@ -122,16 +123,16 @@ fn check_tile_side(checker: &mut Checker<'_>, side: &DmaAccess) {
     }
 }
 
-fn check_gather(checker: &mut Checker<'_>, src: &DmaAccess, gather: &Gather) {
+fn check_gather(checker: &mut Checker<'_>, indexed: &DmaAccess, gather: &Gather) {
     let index = &gather.index;
-    checker.require(src.hbm().is_some(), Rule::Memory, || "gathers from a tile");
-    let rows = src.dims.first().map_or(0, |dim| dim.count);
+    checker.require(indexed.hbm().is_some(), Rule::Memory, || "has row indices and no side in HBM");
+    let rows = indexed.dims.first().map_or(0, |dim| dim.count);
     let fits = index.n_elements() == 1 && u32::from(index.n_partitions) == rows;
     checker.require(fits, Rule::Shape, || {
-        format!("gathers {rows} rows with {} indices on {} partitions", index.n_elements(), index.n_partitions)
+        format!("moves {rows} rows with {} indices on {} partitions", index.n_elements(), index.n_partitions)
     });
     checker.require(index.dtype == Dtype::I32, Rule::Type, || format!("takes {} indices; they are i32", index.dtype));
     let in_sbuf = !checker.in_psum(index);
     checker.require(in_sbuf, Rule::Memory, || "reads its indices from PSUM");
-    checker.require(gather.n_rows > 0, Rule::Shape, || "gathers from no rows");
+    checker.require(gather.n_rows > 0, Rule::Shape, || "has indices into no rows");
 }
