@@ -313,6 +313,17 @@ def indexing(g, x, ints):
     aten("_unsafe_index.Tensor", x, [None, two])
 
 
+def writing_at_indices(g, x):
+    aten = lambda name, *args, **kwargs: g.call(f"aten.{name}", *args, **kwargs)
+    aten("index_put.default", x, [None, None, g.input(torch.tensor([4, -6]))], g.input(torch.randn(3, 2, 2)))
+    aten("index_put.default", x, [g.input(torch.tensor([[2], [0]]))], g.input(torch.randn(6)))
+    aten("index_put.default", x, [None, g.input(torch.tensor([[True] * 5 + [False], [False] * 6]))],
+         g.input(torch.tensor(0.5)))
+    aten("index_copy.default", x, -1, g.input(torch.tensor([3, 0])), g.input(torch.randn(3, 2, 2)))
+    aten("index_copy.default", g.input(torch.randn(40, 5)), 0, g.input(torch.tensor([39, 1])),
+         g.input(torch.randn(2, 5)))
+
+
 def contractions(g):
     aten = lambda name, *args, **kwargs: g.call(f"aten.{name}", *args, **kwargs)
     for dtype in (torch.float32, torch.bfloat16):
@@ -395,6 +406,7 @@ def main():
     contractions(g)
     normalizations(g, x, half)
     attentions(g)
+    writing_at_indices(g, x)
     g.write()
     print(len(g.nodes), "nodes", len(g.outputs), "outputs")
 

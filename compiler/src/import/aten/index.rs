@@ -2,7 +2,7 @@
 
 use ir::Dtype;
 use ir::ValueId;
-use ir::ops::{Gather, GatherRows, Index, ScatterRows};
+use ir::ops::{Gather, GatherRows, Index, ScatterRows, Where};
 use ir::types::{Axes, Shape};
 
 use super::call::{Built, Call, Refusal};
@@ -44,7 +44,9 @@ pub fn index_put(call: &mut Call<'_>) -> Outcome {
     let (Some((axis, index)), None) = (given.next(), given.next()) else {
         return Err(Refusal::Unsupported("writing at indices of several axes".to_owned()));
     };
-    refuse_mask(call, index)?;
+    if matches!(call.dtype(index), Dtype::Bool | Dtype::U8) {
+        return put_masked(call, operand, axis, index);
+    }
     let (shape, index_shape) = (call.shape(operand), call.shape(index));
     if axis >= shape.len() {
         return Err(Refusal::Malformed(format!("an index for axis {axis} of {} axes", shape.len())));
@@ -55,6 +57,24 @@ pub fn index_put(call: &mut Call<'_>) -> Outcome {
     let values = call.expand(values, &indexed)?;
     let length = call.ty(index).n_elements();
     put_rows(call, operand, axis, (index, length), values)
+}
+
+/// `index_put` of one element where a mask of the axes from `axis` on is true.
+fn put_masked(call: &mut Call<'_>, operand: ValueId, axis: usize, mask: ValueId) -> Outcome {
+    let value = call.tensor("values")?;
+    if call.ty(value).n_elements() != 1 {
+        return Err(Refusal::Unsupported("writing a tensor at a mask".to_owned()));
+    }
+    let (shape, mut mask_shape) = (call.shape(operand), call.shape(mask));
+    let end = axis + mask_shape.len();
+    if shape.get(axis..end) != Some(&mask_shape[..]) {
+        return Err(Refusal::Malformed(format!("a mask of {} for a tensor of {}", call.ty(mask), call.ty(operand))));
+    }
+    mask_shape.resize(mask_shape.len() + shape.len() - end, 1);
+    let mask = call.cast(mask, Dtype::Bool)?;
+    let mask = call.reshape(mask, mask_shape)?;
+    let value = call.reshape(value, [])?;
+    call.apply(Where, &[mask, value, operand]).map(Built::One)
 }
 
 /// `index_copy`: slices of one axis.
