@@ -53,6 +53,9 @@ pub struct SourceText<'t> {
     line_starts: Vec<usize>,
 }
 
+/// Most text that is drawn around a place: machine-made lines can be as long as their file.
+const MAX_DRAWN_BYTES: usize = 4096;
+
 impl<'t> SourceText<'t> {
     /// A text and its file name, or what stands for one.
     pub fn new(name: impl Into<String>, text: &'t str) -> Self {
@@ -71,6 +74,14 @@ impl<'t> SourceText<'t> {
         let line = self.line_starts.partition_point(|&line_start| line_start <= start);
         let before = &self.text[self.line_starts[line - 1]..start];
         Place::Text { name: self.name.clone(), line, column: before.chars().count() + 1, span: start..end }
+    }
+
+    /// Bytes of the lines of a span and of one line on either side.
+    fn n_bytes_around(&self, span: &Range<usize>) -> usize {
+        let first = self.line_starts.partition_point(|&line_start| line_start <= span.start).saturating_sub(2);
+        let after_last = self.line_starts.partition_point(|&line_start| line_start <= span.end) + 1;
+        let end = self.line_starts.get(after_last).copied().unwrap_or(self.text.len());
+        end.saturating_sub(self.line_starts[first])
     }
 }
 
@@ -161,6 +172,9 @@ impl Diagnostic {
     /// place in a text it is what `Display` gives.
     pub fn render(&self, source: &SourceText<'_>, style: RenderStyle) -> String {
         let Some(Place::Text { name, span, line: _, column: _ }) = &self.place else { return format!("{self}\n") };
+        if source.n_bytes_around(span) > MAX_DRAWN_BYTES {
+            return format!("{self}\n");
+        }
         let snippet = Snippet { name, text: source.text, span: span.clone() };
         let theme = match style {
             RenderStyle::Plain => miette::GraphicalTheme::unicode_nocolor(),

@@ -60,8 +60,7 @@ pub fn faults(graph: &Graph, phase: GraphPhase) -> Vec<Fault> {
     check_layouts(graph, phase, &mut faults);
     for (position, input) in graph.inputs.iter().enumerate() {
         let element = Element::Input(position);
-        let strides = input.strides.as_ref().map(|strides| strides.len());
-        check_value(graph, input.value, strides, element, &mut faults);
+        check_value(graph, input.value, input.strides.as_deref(), element, &mut faults);
         let is_own = input.value.index() < graph.n_values()
             && matches!(graph.def(input.value), ValueDef::Input(own) if own as usize == position);
         if !is_own {
@@ -77,9 +76,8 @@ pub fn faults(graph: &Graph, phase: GraphPhase) -> Vec<Fault> {
         check_locations(graph, id, node, &mut faults);
     }
     for (position, output) in graph.outputs.iter().enumerate() {
-        let strides = output.strides.as_ref().map(|strides| strides.len());
         if let Some(value) = output.value {
-            check_value(graph, value, strides, Element::Output(position), &mut faults);
+            check_value(graph, value, output.strides.as_deref(), Element::Output(position), &mut faults);
         }
     }
     check_aliases(graph, &mut faults);
@@ -130,16 +128,32 @@ fn check_layouts(graph: &Graph, phase: GraphPhase, faults: &mut Vec<Fault>) {
     }
 }
 
-/// An input's or output's value and the number of its strides.
-fn check_value(graph: &Graph, value: ValueId, n_strides: Option<usize>, element: Element, faults: &mut Vec<Fault>) {
+/// An input's or output's value and its strides.
+fn check_value(graph: &Graph, value: ValueId, strides: Option<&[i64]>, element: Element, faults: &mut Vec<Fault>) {
     if value.index() >= graph.n_values() {
         faults.push(undefined(value, element));
         return;
     }
-    let ty = graph.ty(value);
-    if let Some(n_strides) = n_strides.filter(|&n_strides| n_strides != ty.rank()) {
-        faults.push(Fault { code: "strides", message: format!("{n_strides} strides for {ty}"), element });
-    }
+    let (ty, Some(strides)) = (graph.ty(value), strides) else { return };
+    let message = if strides.len() != ty.rank() {
+        format!("{} strides for {ty}", strides.len())
+    } else if strides.iter().any(|&stride| stride < 0) {
+        format!("strides {strides:?} step backwards")
+    } else if !is_reach_addressable(&ty.shape, strides) {
+        format!("strides {strides:?} of {ty} reach beyond any memory")
+    } else {
+        return;
+    };
+    faults.push(Fault { code: "strides", message, element });
+}
+
+/// Whether the last element lies below 2^40, the bound of [`TensorType::is_addressable`].
+fn is_reach_addressable(shape: &[usize], strides: &[i64]) -> bool {
+    let reach = shape.iter().zip(strides).try_fold(0usize, |reach, (&dim, &stride)| {
+        let way = usize::try_from(stride).ok()?.checked_mul(dim.saturating_sub(1))?;
+        reach.checked_add(way)
+    });
+    reach.is_some_and(|reach| reach < 1 << 40)
 }
 
 /// Every updated input is updated by one output of its type and strides, and holds no element twice.

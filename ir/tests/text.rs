@@ -1,5 +1,6 @@
 //! The text form: printing and parsing back, what people may write, and faults with their places.
 
+use ir::diagnostic::{RenderStyle, SourceText};
 use ir::graph::{Graph, InputRole, Layout, Location, LocationId};
 use ir::ops::{Add, Full, LayerNorm, Mul, Op, RmsNorm};
 use ir::random_graph::{RandomGraphOptions, random_graph};
@@ -29,7 +30,7 @@ fn sample() -> Graph {
         })
         .to_vec();
     let x = graph.push_input("x", TensorType::new(Dtype::F32, [4, 8]), InputRole::Dynamic);
-    graph.inputs[0].strides = Some(smallvec::smallvec![16, -1]);
+    graph.inputs[0].strides = Some(smallvec::smallvec![16, 2]);
     let gamma = graph.push_input("weight", TensorType::new(Dtype::F32, [8]), InputRole::Static);
     let square = graph.push_value_of(Mul.into(), &[x, x], &[locations[1], locations[0]]).expect("typed");
     let saved = graph.push_input("saved", TensorType::scalar(Dtype::F32), InputRole::Saved);
@@ -51,7 +52,7 @@ fn a_graph_prints_in_its_canonical_form() {
     graph @sample {
       loc #0 = "mul" "aten.mul.Tensor" "model.norm" "model.py:12"
       loc #1 = "norm \"x\"\\\n\u{7}é" "aten.mul.Tensor" "model.norm" "model.py:12"
-      input %0 "x": f32[4, 8] dynamic strides [16, -1]
+      input %0 "x": f32[4, 8] dynamic strides [16, 2]
       input %1 "weight": f32[8] static
       %2 = mul %0, %0 : f32[4, 8] #0 #1
       input %3 "saved": f32[] saved
@@ -229,6 +230,37 @@ fn every_fault_of_the_graph_has_its_line_and_column() {
     error[type-mismatch]: g.ir:7:3: `relu` takes 1 operand, not 2
     error[strides]: g.ir:8:3: 0 strides for f32[5]
     "#);
+}
+
+#[test]
+fn strides_that_no_buffer_has_are_refused() {
+    let text = r#"graph @g {
+  input %0 "x": f32[4, 4] dynamic strides [-1, 1]
+  input %1 "y": f32[4, 4] dynamic strides [9223372036854775807, 9223372036854775807]
+  input %2 "z": f32[1, 4] dynamic strides [9223372036854775807, 1]
+  input %3 "e": f32[0, 4] dynamic strides [4, 1]
+  output %2 "" strides [1, 1099511627776]
+}
+"#;
+    insta::assert_snapshot!(faults_of(text), @r#"
+    error[strides]: g.ir:2:3: strides [-1, 1] step backwards
+    error[strides]: g.ir:3:3: strides [9223372036854775807, 9223372036854775807] of f32[4, 4] reach beyond any memory
+    error[strides]: g.ir:6:3: strides [1, 1099511627776] of f32[1, 4] reach beyond any memory
+    "#);
+}
+
+#[test]
+fn the_number_of_faults_and_what_is_drawn_of_them_is_bounded() {
+    let name = "g.ir";
+    let unknown = "~".repeat(100_000);
+    let many = (1..5000).map(|node| format!("%{node} = relu %{node} : f32[4] ")).collect::<String>();
+    let many = format!("graph @g {{ {many}}}");
+    for text in [&unknown, &many] {
+        let faults = ir::text::parse_graph(name, text).expect_err("faults");
+        assert_eq!(faults.len(), 100);
+        let drawn = faults.render(&SourceText::new(name, text), RenderStyle::Plain);
+        assert!(drawn.len() < 40_000, "{} bytes are drawn of {}", drawn.len(), text.len());
+    }
 }
 
 #[test]

@@ -251,9 +251,9 @@ pub struct DmaAccess {
 }
 
 impl DmaAccess {
-    /// Elements moved.
+    /// Elements moved. Saturates, so that hostile counts stay comparable.
     pub fn n_elements(&self) -> u64 {
-        self.dims.iter().map(|dim| u64::from(dim.count)).product()
+        self.dims.iter().fold(1, |count: u64, dim| count.saturating_mul(u64::from(dim.count)))
     }
 }
 

@@ -38,10 +38,14 @@ pub(super) fn is_word_char(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '_' | '.' | '-' | '$')
 }
 
-/// All tokens, the last one `End`, and all faults. Faulty text is left out of the tokens.
+/// Faults after which a text is given up.
+pub(super) const MAX_FAULTS: usize = 100;
+
+/// All tokens, the last one `End`, and the faults. Faulty text is left out of the tokens; after
+/// [`MAX_FAULTS`] the rest of the text is.
 pub(super) fn tokenize(text: &str) -> (Vec<Spanned<'_>>, Vec<LexFault>) {
     let mut lexer = Lexer { text, at: 0, starts_line: true, tokens: Vec::new(), faults: Vec::new() };
-    while let Some(character) = lexer.peek() {
+    while let Some(character) = lexer.peek().filter(|_| lexer.faults.len() < MAX_FAULTS) {
         lexer.next_token(character);
     }
     lexer.push(Token::End, text.len());

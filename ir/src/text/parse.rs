@@ -8,15 +8,12 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::lexer::{LexFault, Spanned, Token, tokenize};
+use super::lexer::{LexFault, MAX_FAULTS, Spanned, Token, tokenize};
 use super::statement::{Statement, StatementKind, Ty};
 use crate::diagnostic::{Diagnostic, Diagnostics, SourceText};
 use crate::graph::{Graph, GraphOutput, Layout, LocationId, NodeId, ValueId};
 use crate::types::TensorType;
 use crate::verify::{Element, Fault, GraphPhase, faults};
-
-/// Syntax faults after which reading stops.
-const MAX_FAULTS: usize = 100;
 
 /// A graph and where its parts stand in the text that it was read from.
 #[derive(Clone, Debug)]
@@ -47,7 +44,7 @@ impl ParsedGraph {
 /// The graph of a text, verified; `name` is the file's name in diagnostics.
 ///
 /// # Errors
-/// Every fault of syntax, or where there is none every fault of the graph.
+/// The faults of syntax, or where there are none those of the graph; at most 100.
 pub fn parse_graph(name: &str, text: &str) -> Result<Graph, Diagnostics> {
     let parsed = parse_graph_unverified(name, text)?;
     let phase = if parsed.graph.layouts.is_empty() { GraphPhase::Imported } else { GraphPhase::Placed };
@@ -55,7 +52,9 @@ pub fn parse_graph(name: &str, text: &str) -> Result<Graph, Diagnostics> {
     let describe = |Fault { code, message, element }: Fault| {
         Diagnostic::error(code, message).at(source.place(parsed.span(element)))
     };
-    faults(&parsed.graph, phase).into_iter().map(describe).collect::<Diagnostics>().into_result()?;
+    // A column is counted from the start of its line, which may be the whole text.
+    let faults = faults(&parsed.graph, phase).into_iter().take(MAX_FAULTS);
+    faults.map(describe).collect::<Diagnostics>().into_result()?;
     Ok(parsed.graph)
 }
 
