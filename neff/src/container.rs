@@ -82,6 +82,11 @@ impl Container {
         }
     }
 
+    /// Bytes of all members.
+    pub fn unpacked_bytes(&self) -> usize {
+        self.members.values().map(Vec::len).sum()
+    }
+
     /// Whether the engine streams are in this project's open encoding.
     pub fn has_open_encoding(&self) -> bool {
         self.header.feature_bits >> OPEN_ENCODING_BIT & 1 == 1

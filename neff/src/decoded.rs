@@ -6,10 +6,10 @@
 //! Checks that members fit together, not what instructions may do: that is `ir::program::rules`.
 
 use crate::container::{Container, OPEN_ENCODING_BIT};
-use crate::isa::decode_stream;
+use crate::isa::records;
 use crate::members::{
     DebugLines, Definition, GraphFile, Kelf, TensorEntry, TensorMap, Variable, VariableKind, chip_target, element_type,
-    from_json, npy,
+    npy, read_json,
 };
 use crate::{Code, Error, Place};
 use ir::Program;
@@ -32,8 +32,8 @@ pub fn program(container: &Container) -> Result<Program, Error> {
         let reason = format!("the engine streams are opaque: feature bit {OPEN_ENCODING_BIT} is not set");
         return Err(Error::new(Code::BadInstruction, Place::default(), reason));
     }
-    let definition: Definition = parse(container, DEFINITION)?;
-    let debug: DebugLines = parse(container, DebugLines::MEMBER).unwrap_or_default();
+    let definition: Definition = read_json(container, DEFINITION)?;
+    let debug: DebugLines = read_json(container, DebugLines::MEMBER).unwrap_or_default();
     let mut program = Program::new(container.header.name_text(), target(container)?);
     program.phase = ProgramPhase::Synchronized;
     program.tiles = memory_tiles(program.target.target());
@@ -42,22 +42,20 @@ pub fn program(container: &Container) -> Result<Program, Error> {
     for engine in Engine::ALL {
         let Some(file) = definition.engine_instr(engine) else { continue };
         let member = format!("sg00/{file}");
-        let mut stream = decode_stream(engine, &member, container.member(&member)?)?;
-        for (position, instruction) in stream.iter_mut().enumerate() {
+        let stream = records(engine, &member, container.member(&member)?)?;
+        program.instructions.reserve_exact(stream.len());
+        for (position, instruction) in stream.enumerate() {
+            let mut instruction = instruction?;
             instruction.locations = debug.of_record(engine, position).collect();
+            program.instructions.push(instruction);
         }
-        program.instructions.extend(stream);
     }
     Ok(program)
 }
 
-fn parse<T: serde::de::DeserializeOwned>(container: &Container, member: &str) -> Result<T, Error> {
-    container.member(member).and_then(|bytes| from_json(member, bytes))
-}
-
 fn target(container: &Container) -> Result<TargetName, Error> {
     let member = "kelf-0.json";
-    let kelf: Kelf = parse(container, member)?;
+    let kelf: Kelf = read_json(container, member)?;
     chip_target(&kelf.target).ok_or_else(|| {
         let reason = format!("target `{}` is none that this tool knows", kelf.target.escape_debug());
         Error::new(Code::BadJson, Place::member(member), reason)
@@ -66,8 +64,8 @@ fn target(container: &Container) -> Result<TargetName, Error> {
 
 /// One tensor per variable id. The state buffer and other variables without content are empty scratch.
 fn tensors(container: &Container, definition: &Definition) -> Result<Vec<HbmTensor>, Error> {
-    let map: TensorMap = parse(container, TENSOR_MAP)?;
-    let graph: GraphFile = parse(container, "neff.json")?;
+    let map: TensorMap = read_json(container, TENSOR_MAP)?;
+    let graph: GraphFile = read_json(container, "neff.json")?;
     let order = Order::of(&graph);
     let by_file: BTreeMap<&str, &TensorEntry> =
         map.values().filter(|entry| entry.is_const).map(|entry| (entry.tf_file.as_str(), entry)).collect();

@@ -12,7 +12,7 @@ pub use self::compare::{HeaderDifference, content_differences, content_hash, hea
 pub use self::core::{CoreReport, EngineReport, StreamEncoding};
 
 use crate::container::{Container, Header, OPEN_ENCODING_BIT, ReadFailure, read};
-use crate::members::{BuildInfo, Extra, GraphFile, HloStats, Kelf, Metrics, from_json};
+use crate::members::{BuildInfo, Extra, GraphFile, HloStats, Kelf, Metrics, read_json};
 use crate::{Error, members};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -236,7 +236,12 @@ impl Report {
         }
     }
 
-    /// The report as one JSON object.
+    /// The report as one JSON object on one line.
+    pub fn to_json_text(&self) -> String {
+        serde_json::to_string(self).expect("a report has string keys only")
+    }
+
+    /// The report as a JSON value.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::to_value(self).expect("a report has string keys only")
     }
@@ -314,7 +319,7 @@ struct Found {
 
 impl Found {
     fn required<T: DeserializeOwned>(&mut self, container: &Container, member: &str) -> Option<T> {
-        let parsed = container.member(member).and_then(|bytes| from_json(member, bytes));
+        let parsed = read_json(container, member);
         parsed.map_err(|error: Error| self.warnings.push(error.to_string())).ok()
     }
 

@@ -14,7 +14,7 @@ mod encode;
 mod record;
 
 pub use codes::{Code as CodeRow, code_tables};
-pub use decode::{decode_record, decode_stream};
+pub use decode::{decode_record, decode_stream, records};
 pub use encode::{Addresses, encode_record, encode_stream};
 
 use ir::program::InstructionKind;

@@ -17,6 +17,7 @@ pub mod decoded;
 mod error;
 pub mod info;
 pub mod isa;
+pub mod json;
 pub mod kernel_object;
 pub mod members;
 pub mod objdump;

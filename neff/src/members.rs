@@ -27,6 +27,8 @@ pub use top::{
     chip_name, chip_target,
 };
 
+use crate::container::Container;
+use crate::json::{JsonError, from_slice_within};
 use crate::{Code, Error, Place};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -34,24 +36,33 @@ use serde::de::DeserializeOwned;
 /// Keys of a JSON object that this crate has no field for.
 pub type Extra = serde_json::Map<String, serde_json::Value>;
 
-/// Largest JSON member that is parsed, in bytes: parsed JSON takes several times its text.
-pub const MAX_JSON_BYTES: usize = 64 << 20;
+/// Memory that the values of one JSON member may take beyond the archive's own size.
+const JSON_BUDGET_BYTES: usize = 32 << 20;
 
-/// Parses a JSON member. Nesting deeper than 128 is an error.
+/// Parses a JSON member of an archive. Nesting deeper than 128 is an error.
 ///
 /// # Errors
-/// [`Code::BadJson`] with the byte of the fault, [`Code::TooLarge`] beyond [`MAX_JSON_BYTES`].
+/// [`Code::MissingMember`]; otherwise as [`from_json`].
+pub fn read_json<T: DeserializeOwned>(container: &Container, member: &str) -> Result<T, Error> {
+    from_json_within(member, container.member(member)?, JSON_BUDGET_BYTES + container.unpacked_bytes())
+}
+
+/// Parses a JSON member by itself.
+///
+/// # Errors
+/// [`Code::BadJson`] with the byte of the fault, [`Code::TooLarge`] where the values take far more memory than the text.
 pub fn from_json<T: DeserializeOwned>(member: &str, bytes: &[u8]) -> Result<T, Error> {
-    if bytes.len() > MAX_JSON_BYTES {
-        let reason = format!("a JSON member of {} bytes, at most {MAX_JSON_BYTES} are parsed", bytes.len());
-        return Err(Error::new(Code::TooLarge, Place::member(member), reason));
-    }
-    serde_json::from_slice(bytes).map_err(|error| {
+    from_json_within(member, bytes, JSON_BUDGET_BYTES + bytes.len())
+}
+
+fn from_json_within<T: DeserializeOwned>(member: &str, bytes: &[u8], budget_bytes: usize) -> Result<T, Error> {
+    from_slice_within(bytes, budget_bytes).map_err(|JsonError { error, is_over_budget }| {
         let byte = byte_of(bytes, error.line(), error.column());
         // The message ends in its line and column, which for one-line members say nothing that the byte does not.
         let message = error.to_string();
         let reason = message.rsplit_once(" at line ").map_or(message.as_str(), |(reason, _)| reason);
-        Error::new(Code::BadJson, Place::member_byte(member, byte), reason)
+        let code = if is_over_budget { Code::TooLarge } else { Code::BadJson };
+        Error::new(code, Place::member_byte(member, byte), reason)
     })
 }
 

@@ -12,6 +12,9 @@ use ir::graph::Location;
 use ir::program::{Engine, HbmKind, HbmTensor, Instruction};
 use std::fmt::Write;
 
+/// Model lines that are printed beside one instruction.
+const MOST_SOURCES: usize = 8;
+
 /// Prints a NEFF that this project made.
 ///
 /// # Errors
@@ -63,7 +66,7 @@ fn instruction_text(program: &Program, instruction: &Instruction) -> String {
     // The heading of the section names the engine.
     let text = text.split_once(": ").map_or(text.as_str(), |(_, text)| text);
     let places = instruction.locations.iter().filter_map(|location| program.locations.get(location.index()));
-    let sources: Vec<String> = places.map(source).collect();
+    let sources: Vec<String> = places.take(MOST_SOURCES).map(source).collect();
     if sources.is_empty() { text.to_owned() } else { format!("{text}  // {}", sources.join("; ")) }
 }
 

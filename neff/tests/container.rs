@@ -317,6 +317,25 @@ fn unpacking_writes_members_and_payload_and_follows_no_link() {
     let elsewhere = folder.path().join("other");
     assert_eq!(unpack(&hostile, &file, &elsewhere).unwrap_err().code, Code::UnsafeMember);
     assert!(!folder.path().join("escaped").exists());
+    assert!(!elsewhere.exists());
+}
+
+#[test]
+fn nothing_is_unpacked_where_one_member_has_no_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("out");
+    for names in [["a", "a/b"], ["a", "neff.tgz/b"], ["a", "b\\..\\c"], ["a", "c:d"]] {
+        let file = write(&draft(Members::new())).unwrap();
+        let mut container = read(&file).unwrap();
+        container.members = members(&names.map(|name| (name, &b"x"[..])));
+        let error = unpack(&container, &file, &root).unwrap_err();
+        assert_eq!(error.code, Code::UnsafeMember, "{names:?}");
+        assert!(!root.exists(), "{names:?}");
+    }
+    std::fs::create_dir_all(root.join("b")).unwrap();
+    let file = write(&draft(members(&[("a", b"x"), ("b", b"y")]))).unwrap();
+    assert_eq!(unpack(&read(&file).unwrap(), &file, &root).unwrap_err().code, Code::Io);
+    assert!(!root.join("a").exists());
 }
 
 fn member_names() -> impl Strategy<Value = String> {

@@ -79,6 +79,9 @@ fn faults_name_the_byte_and_deep_nesting_is_one() {
     assert!(error.to_string().starts_with("sg00/def.json, byte 35: expected `:`"), "{error}");
     let deep = format!("{{\"x\": {}1{}}}", "[".repeat(4000), "]".repeat(4000));
     assert_eq!(from_json::<GraphFile>("neff.json", deep.as_bytes()).unwrap_err().code, Code::BadJson);
+    // Three characters make a node of several hundred bytes.
+    let wide = format!("{{\"nodes\": [{}{{}}]}}", "{},".repeat(100_000));
+    assert_eq!(from_json::<GraphFile>("neff.json", wide.as_bytes()).unwrap_err().code, Code::TooLarge);
 }
 
 #[test]

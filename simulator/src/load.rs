@@ -12,7 +12,7 @@ use ir::{Dtype, Shape};
 use neff::container::Container;
 use neff::isa;
 use neff::members::{
-    Definition, GraphFile, Kelf, TensorMap, Variable, VariableKind, chip_target, element_type, from_json, npy,
+    Definition, GraphFile, Kelf, TensorMap, Variable, VariableKind, chip_target, element_type, npy, read_json,
 };
 
 use crate::error::LoadError;
@@ -20,24 +20,23 @@ use crate::machine::{DeviceMemory, Parts};
 use crate::values::memory::BufferPlace;
 
 /// Reads the members that hold the program.
-pub(crate) fn read(file: &[u8]) -> Result<Parts, LoadError> {
-    let container = neff::container::read(file).map_err(|failure| failure.error)?;
+pub(crate) fn read(container: &Container) -> Result<Parts, LoadError> {
     if !container.has_open_encoding() {
         return Err(LoadError::ForeignEncoding);
     }
-    let graph: GraphFile = json(&container, "neff.json")?;
+    let graph: GraphFile = json(container, "neff.json")?;
     let node = graph.nodes.iter().find(|node| node.is_kelf()).ok_or_else(|| mismatch("neff.json has no kelf node"))?;
     let kelf_name = node.attrs.as_ref().and_then(|attrs| attrs.kelf.as_deref()).unwrap_or("kelf-0.json");
-    let kelf: Kelf = json(&container, kelf_name)?;
+    let kelf: Kelf = json(container, kelf_name)?;
     let [subgraph] = &kelf.graphs[..] else {
         return Err(mismatch(format!("{kelf_name} has {} subgraphs; this simulator runs one core", kelf.graphs.len())));
     };
-    let definition: Definition = json(&container, &subgraph.definition)?;
+    let definition: Definition = json(container, &subgraph.definition)?;
     let folder = subgraph.definition.rsplit_once('/').map_or("", |(folder, _)| folder);
     let member = |name: &str| if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
     let map_name = member("tensor_map.json");
     let has_map = container.members.contains_key(&map_name);
-    let tensor_map: TensorMap = if has_map { json(&container, &map_name)? } else { TensorMap::new() };
+    let tensor_map: TensorMap = if has_map { json(container, &map_name)? } else { TensorMap::new() };
 
     let mut variables = Variables::of(&definition)?;
     variables.add_constants(&definition, |name| container.member(&member(name)))?;
@@ -55,9 +54,10 @@ pub(crate) fn read(file: &[u8]) -> Result<Parts, LoadError> {
     for engine in Engine::ALL {
         let Some(name) = definition.engine_instr(engine) else { continue };
         let path = member(name);
-        let stream = isa::decode_stream(engine, &path, container.member(&path)?)?;
+        let stream = isa::records(engine, &path, container.member(&path)?)?;
+        instructions.reserve_exact(stream.len());
         for instruction in stream {
-            instructions.push(variables.resolve(instruction, &path)?);
+            instructions.push(variables.resolve(instruction?, &path)?);
         }
     }
     Ok(Parts {
@@ -76,7 +76,7 @@ fn mismatch(message: impl Into<String>) -> LoadError {
 }
 
 fn json<Kind: serde::de::DeserializeOwned>(container: &Container, name: &str) -> Result<Kind, LoadError> {
-    Ok(from_json(name, container.member(name)?)?)
+    Ok(read_json(container, name)?)
 }
 
 fn target_of(chip: &str) -> Result<TargetName, LoadError> {
@@ -239,7 +239,7 @@ impl Variables {
 const MOST_DEVICE_BYTES: u64 = 64 << 30;
 
 /// More inputs or outputs than any graph has.
-const MOST_TENSORS: usize = 1 << 20;
+const MOST_TENSORS: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {

@@ -1,12 +1,13 @@
 //! One loaded program and its execution.
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use ir::program::rules::{self, Rule};
 use ir::program::{Engine, HbmKind, HbmTensor, Instruction, Program, Tile, memory_tiles};
 use ir::target::{Target, TargetName};
 use ir::types::{Dtype, Shape, packed_strides};
+use neff::container::Container;
 
 use crate::error::{LoadError, RunError};
 use crate::finding::{Finding, FindingKind, Findings, Site};
@@ -79,10 +80,13 @@ pub struct Machine {
     inputs: Vec<Option<usize>>,
     outputs: Vec<Option<usize>>,
     /// Model lines of each instruction; empty where unknown.
-    sources: Vec<Vec<String>>,
+    sources: Vec<Vec<Arc<str>>>,
     broken_rules: OnceLock<Findings>,
     schedule: OnceLock<Result<Schedule, Box<Finding>>>,
 }
+
+/// Model lines that a finding names for one instruction.
+const MOST_SITE_SOURCES: usize = 8;
 
 /// The parts of a machine before it is put together.
 pub(crate) struct Parts {
@@ -105,7 +109,15 @@ impl Machine {
     /// # Errors
     /// A damaged container, another encoding, or members that do not fit together.
     pub fn load(neff: &[u8]) -> Result<Machine, LoadError> {
-        crate::load::read(neff).map(Machine::from_parts)
+        Machine::of_container(&neff::container::read(neff).map_err(|failure| failure.error)?)
+    }
+
+    /// Loads a NEFF whose container has been read.
+    ///
+    /// # Errors
+    /// As [`Machine::load`].
+    pub fn of_container(container: &Container) -> Result<Machine, LoadError> {
+        crate::load::read(container).map(Machine::from_parts)
     }
 
     /// A synchronized program without a file around it, for tests and studies of timing.
@@ -131,7 +143,7 @@ impl Machine {
         };
         let inputs = positions(HbmKind::input);
         let outputs = positions(HbmKind::output);
-        let lines: Vec<String> = program.locations.iter().map(source_text).collect();
+        let lines: Vec<Arc<str>> = program.locations.iter().map(|location| source_text(location).into()).collect();
         let mut machine = Machine::from_parts(Parts {
             target: absolute.target,
             instructions: absolute.instructions,
@@ -153,13 +165,13 @@ impl Machine {
 
     pub(crate) fn from_parts(parts: Parts) -> Machine {
         let target = parts.target.target();
-        let mut instructions = Vec::with_capacity(parts.instructions.len());
-        let mut stream_starts = [0; Engine::ALL.len() + 1];
-        for (number, engine) in Engine::ALL.into_iter().enumerate() {
-            stream_starts[number] = instructions.len();
-            instructions.extend(parts.instructions.iter().filter(|instruction| instruction.engine == engine).cloned());
+        let mut instructions = parts.instructions;
+        instructions.sort_by_key(|instruction| instruction.engine as usize);
+        let mut stream_starts = [instructions.len(); Engine::ALL.len() + 1];
+        for engine in Engine::ALL {
+            stream_starts[engine as usize] =
+                instructions.partition_point(|instruction| (instruction.engine as usize) < engine as usize);
         }
-        stream_starts[Engine::ALL.len()] = instructions.len();
         Machine {
             target,
             instructions,
@@ -198,7 +210,7 @@ impl Machine {
 
     /// Names the model lines behind instructions, for findings. Neither values nor times depend on
     /// them.
-    pub fn set_sources(&mut self, sources: impl IntoIterator<Item = (InstructionId, Vec<String>)>) {
+    pub fn set_sources(&mut self, sources: impl IntoIterator<Item = (InstructionId, Vec<Arc<str>>)>) {
         // Findings kept so far name the old lines.
         (self.broken_rules, self.schedule) = (OnceLock::new(), OnceLock::new());
         self.sources.resize(self.instructions.len(), Vec::new());
@@ -244,9 +256,12 @@ impl Machine {
                 sites: vec![self.site(self.flat(bad.instruction))],
             });
         }
-        let tensors =
-            self.outputs.iter().map(|slot| slot.map(|tensor| self.output(&executor.memory, tensor))).collect();
-        Ok(Outputs { tensors, findings })
+        Ok(Outputs { tensors: self.take_outputs(executor.memory), findings })
+    }
+
+    /// Bytes of all device variables.
+    pub fn device_bytes(&self) -> u64 {
+        self.device.buffer_bytes.iter().sum()
     }
 
     /// Predicts the program's time. Times do not depend on data.
@@ -309,10 +324,11 @@ impl Machine {
     }
 
     pub(crate) fn site(&self, flat: usize) -> Site {
+        let sources = self.sources.get(flat).into_iter().flatten();
         Site {
             instruction: self.id(flat),
             name: self.instructions[flat].kind.name(),
-            sources: self.sources.get(flat).cloned().unwrap_or_default(),
+            sources: sources.take(MOST_SITE_SOURCES).map(ToString::to_string).collect(),
         }
     }
 
@@ -337,11 +353,26 @@ impl Machine {
         TensorInfo { name: name.clone(), dtype: *dtype, shape: shape.clone(), strides, size_bytes: *size_bytes }
     }
 
-    fn output(&self, memory: &Memory, tensor: usize) -> TensorBytes {
-        let TensorInfo { name: _, dtype, shape, strides: _, size_bytes } = self.info(tensor);
-        let BufferPlace { buffer, start_byte } = memory.places[tensor];
-        let bytes = memory.buffers[buffer][start_byte..start_byte + size_bytes as usize].to_vec();
-        TensorBytes { dtype, shape, bytes }
+    /// Outputs by position. A buffer that is one output and nothing else is handed over, not copied.
+    fn take_outputs(&self, mut memory: Memory) -> Vec<Option<TensorBytes>> {
+        let buffer_of = |tensor: usize| self.device.places[tensor].buffer;
+        let mut n_readers = vec![0usize; memory.buffers.len()];
+        for &tensor in self.outputs.iter().flatten() {
+            n_readers[buffer_of(tensor)] += 1;
+        }
+        let mut take = |tensor: usize| {
+            let TensorInfo { name: _, dtype, shape, strides: _, size_bytes } = self.info(tensor);
+            let BufferPlace { buffer, start_byte } = self.device.places[tensor];
+            let content = &mut memory.buffers[buffer];
+            let is_whole = start_byte == 0 && content.len() as u64 == size_bytes && n_readers[buffer] == 1;
+            let bytes = if is_whole {
+                std::mem::take(content)
+            } else {
+                content[start_byte..start_byte + size_bytes as usize].to_vec()
+            };
+            TensorBytes { dtype, shape, bytes }
+        };
+        self.outputs.iter().map(|slot| slot.map(&mut take)).collect()
     }
 
     /// Memories with inputs and constants in place.
@@ -349,7 +380,7 @@ impl Machine {
         if inputs.len() != self.inputs.len() {
             return Err(RunError::InputCount { expected: self.inputs.len(), given: inputs.len() });
         }
-        let total_bytes = self.device.buffer_bytes.iter().sum();
+        let total_bytes = self.device_bytes();
         let has_room = Vec::<u8>::new().try_reserve_exact(usize::try_from(total_bytes).unwrap_or(usize::MAX)).is_ok();
         if !has_room {
             return Err(RunError::OutOfMemory { bytes: total_bytes });

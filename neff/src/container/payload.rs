@@ -19,8 +19,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// An archive may always unpack to this many bytes, however small the file is.
-    pub const FLOOR_BYTES: u64 = 64 << 20;
+    /// An archive may always unpack to this many bytes, however small the file is. Readers keep to 64 MiB and twice
+    /// what they unpack, and the floor is part of the 64 MiB.
+    pub const FLOOR_BYTES: u64 = 16 << 20;
 
     /// Beyond the floor, an archive may unpack to this many times the file.
     pub const RATIO: u64 = 32;

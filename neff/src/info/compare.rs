@@ -5,7 +5,7 @@
 
 use super::hexadecimal;
 use crate::container::{Container, content_sha256};
-use crate::members::{BuildInfo, from_json, to_compact_json};
+use crate::members::{BuildInfo, read_json, to_compact_json};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ fn nameless(container: &Container) -> BTreeMap<&str, Cow<'_, [u8]>> {
     const MEMBER: &str = "info.json";
     let borrowed = container.members.iter().map(|(name, bytes)| (name.as_str(), Cow::Borrowed(bytes.as_slice())));
     let mut members: BTreeMap<_, _> = borrowed.collect();
-    let parsed = container.member(MEMBER).and_then(|bytes| from_json::<BuildInfo>(MEMBER, bytes));
+    let parsed = read_json::<BuildInfo>(container, MEMBER);
     if let Ok(mut info) = parsed {
         info.name.clear();
         members.insert(MEMBER, Cow::Owned(to_compact_json(&info)));

@@ -4,8 +4,9 @@
 //! the file variables, the scratchpad is the highest end of a virtual variable (they may overlap).
 
 use super::{Found, NodeReport, VariableReport};
+use crate::Error;
 use crate::container::Container;
-use crate::isa::decode_stream;
+use crate::isa::records;
 use crate::members::{Definition, EngineFile, GraphFile, Kelf, TensorEntry, TensorMap, Variable, VariableKind};
 use ir::program::Engine;
 use serde::Serialize;
@@ -162,19 +163,14 @@ fn engines(container: &Container, folder: &str, definition: &Definition, found: 
 }
 
 fn instructions(engine: Engine, member: &str, stream: &[u8], found: &mut Found) -> Option<BTreeMap<&'static str, u64>> {
-    match decode_stream(engine, member, stream) {
-        Ok(decoded) => {
-            let mut counts = BTreeMap::new();
-            for instruction in &decoded {
-                *counts.entry(instruction.kind.name()).or_default() += 1;
-            }
-            Some(counts)
+    let count = || {
+        let mut counts = BTreeMap::new();
+        for instruction in records(engine, member, stream)? {
+            *counts.entry(instruction?.kind.name()).or_default() += 1;
         }
-        Err(error) => {
-            found.warnings.push(error.to_string());
-            None
-        }
-    }
+        Ok(counts)
+    };
+    count().map_err(|error: Error| found.warnings.push(error.to_string())).ok()
 }
 
 fn static_dma(container: &Container, folder: &str, definition: &Definition, found: &mut Found) -> (u64, u64) {

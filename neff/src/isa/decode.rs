@@ -25,19 +25,31 @@ use smallvec::SmallVec;
 /// # Errors
 /// [`Code::BadInstruction`] with the byte in the member.
 pub fn decode_stream(engine: Engine, member: &str, stream: &[u8]) -> Result<Vec<Instruction>, Error> {
+    records(engine, member, stream)?.collect()
+}
+
+/// The instructions of a stream one by one, as [`decode_stream`] gives them.
+///
+/// # Errors
+/// When the stream is no whole number of records. Each record has its own error.
+pub fn records<'a>(
+    engine: Engine,
+    member: &'a str,
+    stream: &'a [u8],
+) -> Result<impl ExactSizeIterator<Item = Result<Instruction, Error>> + 'a, Error> {
     let (records, rest) = stream.as_chunks::<RECORD_BYTES>();
     if !rest.is_empty() {
         let reason = format!("the stream ends inside a record: {} bytes are no multiple of 256", stream.len());
         return Err(Error::new(Code::BadInstruction, Place::member_byte(member, stream.len() as u64), reason));
     }
-    let decode = |(position, record): (usize, &[u8; RECORD_BYTES])| {
+    let decode = move |(position, record): (usize, &[u8; RECORD_BYTES])| {
         decode_record(engine, record).map_err(|error| {
             let byte = (position * RECORD_BYTES) as u64 + error.place.byte.unwrap_or(0);
             let reason = format!("record {position}: {}", error.reason);
             Error::new(error.code, Place::member_byte(member, byte), reason)
         })
     };
-    records.iter().enumerate().map(decode).collect()
+    Ok(records.iter().enumerate().map(decode))
 }
 
 /// Decodes one record of an engine's stream.

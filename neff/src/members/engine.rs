@@ -1,8 +1,11 @@
 //! `sgNN/<engine>.json`: the static DMA transfers of an engine and the tables it refers to.
 
 use super::{Extra, integer};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Number, Value};
+use serde_json::Number;
+use std::fmt;
 
 /// The JSON member of one engine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -179,13 +182,23 @@ impl DmaTransfer {
 }
 
 fn one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<DmaTransfer>, D::Error> {
-    use serde::de::Error;
-    match Value::deserialize(from)? {
-        Value::Array(items) => items.into_iter().map(|item| parse(item).map_err(D::Error::custom)).collect(),
-        single => parse(single).map(|transfer| vec![transfer]).map_err(D::Error::custom),
-    }
+    from.deserialize_any(OneOrMany)
 }
 
-fn parse(value: Value) -> Result<DmaTransfer, serde_json::Error> {
-    serde_json::from_value(value)
+struct OneOrMany;
+
+impl<'de> Visitor<'de> for OneOrMany {
+    type Value = Vec<DmaTransfer>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a descriptor or a list of descriptors")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, access: A) -> Result<Self::Value, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(access))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<Self::Value, A::Error> {
+        DmaTransfer::deserialize(MapAccessDeserializer::new(access)).map(|transfer| vec![transfer])
+    }
 }

@@ -100,7 +100,7 @@ fn findings_name_model_lines() {
     assert_eq!(sites[1].sources, ["model.py:7 mul"]);
     let mut machine = builder.machine();
     let id = sites[0].instruction;
-    machine.set_sources([(id, vec!["model.py:3".to_owned()])]);
+    machine.set_sources([(id, vec!["model.py:3".into()])]);
     assert!(machine.check().findings[0].to_string().contains("sp[0] `dma_copy` from model.py:3"));
 }
 
