@@ -11,24 +11,46 @@ use ir::types::Shape;
 use ir::{Dtype, Graph, Node, Op, ValueId};
 use smallvec::SmallVec;
 
+use crate::lower::ROW_ELEMENTS;
+use crate::map::N_PARTITIONS;
 use crate::weights::request_layouts;
 
 /// A node without a lowering, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsupported {
-    pub node: NodeId,
+    /// `None` where it is the graph as a whole.
+    pub node: Option<NodeId>,
     pub reason: String,
 }
+
+/// Largest result in elements. No transfer moves more, and no chip's memory holds many such values.
+const MAX_ELEMENTS: usize = 1 << 30;
+
+/// Largest `iota` in bytes: it is stored in the NEFF.
+const MAX_IOTA_BYTES: usize = 16 << 20;
+
+/// Tiles that one node, and that all nodes together, may be cut into. Programs are unrolled: a few
+/// bytes of a graph's text can ask for more instructions than any memory holds.
+const MAX_NODE_TILES: usize = 1 << 18;
+const MAX_GRAPH_TILES: usize = 1 << 22;
+
+/// Columns of a product that one PSUM bank holds.
+const PRODUCT_COLUMNS: usize = 512;
 
 /// Gives every value its layout.
 ///
 /// # Errors
 /// Every node that has no lowering, with its reason.
 pub fn place(graph: &Graph) -> Result<Graph, Vec<Unsupported>> {
-    let faults: Vec<Unsupported> = graph
+    let mut faults: Vec<Unsupported> = graph
         .nodes()
-        .filter_map(|(id, node)| unsupported_reason(graph, node).map(|reason| Unsupported { node: id, reason }))
+        .filter_map(|(id, node)| unsupported_reason(graph, node).map(|reason| Unsupported { node: Some(id), reason }))
         .collect();
+    let n_tiles = graph.nodes().fold(0usize, |sum, (_, node)| sum.saturating_add(tile_estimate(graph, node)));
+    if faults.is_empty() && n_tiles > MAX_GRAPH_TILES {
+        let reason = format!("about {n_tiles} tiles in all, more than {MAX_GRAPH_TILES}");
+        faults.push(Unsupported { node: None, reason });
+    }
     if !faults.is_empty() {
         return Err(faults);
     }
@@ -137,9 +159,48 @@ fn row_layout(graph: &Graph, node: &Node, layouts: &[Option<Layout>]) -> Option<
     Some(inherited.unwrap_or(default))
 }
 
+/// About how many tiles a node is computed in, never far below.
+fn tile_estimate(graph: &Graph, node: &Node) -> usize {
+    let blocks = |value: ValueId| {
+        let shape = &graph.ty(value).shape;
+        let n_columns = shape.last().copied().unwrap_or(1).max(1);
+        let n_rows = graph.ty(value).n_elements() / n_columns;
+        (n_rows.div_ceil(N_PARTITIONS), n_columns)
+    };
+    let of_value = |value: ValueId| {
+        let (n_blocks, n_columns) = blocks(value);
+        n_blocks.saturating_mul(n_columns.div_ceil(ROW_ELEMENTS))
+    };
+    let largest = |values: &[ValueId]| values.iter().map(|&value| of_value(value)).max().unwrap_or(0);
+    match node.op.class() {
+        OpClass::Movement | OpClass::Creation => 0,
+        OpClass::Pointwise | OpClass::Reduction | OpClass::Scan | OpClass::Fused => {
+            largest(&node.results).max(largest(&node.operands))
+        }
+        // The table itself stays where it is.
+        OpClass::Indexing => largest(&node.results).max(largest(&node.operands[1..])),
+        OpClass::Contraction => {
+            let (n_blocks, n_columns) = blocks(node.results[0]);
+            let n_summed = graph.ty(node.operands[0]).shape.last().map_or(1, |&dim| dim.div_ceil(N_PARTITIONS));
+            n_blocks.saturating_mul(n_columns.div_ceil(PRODUCT_COLUMNS)).saturating_mul(n_summed.max(1))
+        }
+    }
+}
+
 fn unsupported_reason(graph: &Graph, node: &Node) -> Option<String> {
     let operand = |position: usize| graph.ty(node.operands[position]);
     let result = graph.ty(*node.results.first()?);
+    if let Some(ty) = node.results.iter().map(|&value| graph.ty(value)).find(|ty| ty.n_elements() > MAX_ELEMENTS) {
+        return Some(format!("a result of {} elements, more than {MAX_ELEMENTS}", ty.n_elements()));
+    }
+    if matches!(node.op, Op::Iota(_)) && result.size_bytes() > MAX_IOTA_BYTES {
+        let n_bytes = result.size_bytes();
+        return Some(format!("{n_bytes} bytes would be stored in the NEFF, more than {MAX_IOTA_BYTES}"));
+    }
+    let n_tiles = tile_estimate(graph, node);
+    if n_tiles > MAX_NODE_TILES {
+        return Some(format!("about {n_tiles} tiles, more than {MAX_NODE_TILES}"));
+    }
     let types = node.operands.iter().chain(&node.results).map(|&value| graph.ty(value));
     for ty in types {
         match ty.dtype {
@@ -177,8 +238,30 @@ fn unsupported_reason(graph: &Graph, node: &Node) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::layout_with_extents;
+    use super::{layout_with_extents, place};
     use ir::graph::Layout;
+
+    /// Why a graph of these statements, all on one input `%0`, has no placement.
+    fn refusal(statements: &str) -> String {
+        let text = format!("graph @g {{\n{statements}}}\n");
+        let graph = ir::text::parse_graph("g.ir", &text).unwrap_or_else(|faults| panic!("{faults}"));
+        place(&graph).err().and_then(|faults| faults.into_iter().next()).map(|fault| fault.reason).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_would_be_unrolled_without_end_is_refused() {
+        let exp = |shape: &str| {
+            refusal(&format!("input %0 \"x\": f32{shape} dynamic\n%1 = exp %0 : f32{shape}\noutput %1 \"\"\n"))
+        };
+        assert_eq!(exp("[1048576, 1048575]"), "a result of 1099510579200 elements, more than 1073741824");
+        assert_eq!(exp("[1073741824, 1]"), "about 8388608 tiles, more than 262144");
+        assert_eq!(exp("[16384, 65536]"), "");
+        let iota =
+            "%0 = iota {dtype = i32, length = 2147483000, start = 0, step = 1} : i32[2147483000]\noutput %0 \"\"\n";
+        assert_eq!(refusal(iota), "a result of 2147483000 elements, more than 1073741824");
+        let iota = "%0 = iota {dtype = i32, length = 4194305, start = 0, step = 1} : i32[4194305]\noutput %0 \"\"\n";
+        assert_eq!(refusal(iota), "16777220 bytes would be stored in the NEFF, more than 16777216");
+    }
 
     #[test]
     fn a_reshape_keeps_a_layout_where_groups_stay_aligned() {

@@ -498,7 +498,8 @@ fn usage_error(error: &PassError) -> Error {
 }
 
 fn refused_node(graph: &Graph, refused: &codegen::Unsupported) -> UnsupportedNode {
-    let node = graph.node(refused.node);
+    let Some(node) = refused.node else { return whole_graph(refused.reason.clone()) };
+    let node = graph.node(node);
     let location = node.locations.first().map(|location| graph.locations[location.index()].clone());
     UnsupportedNode {
         location: location.unwrap_or_default(),

@@ -181,7 +181,7 @@ impl Lowerer<'_> {
                 || (group.row_length > 1 && length > 1 && length != group.row_length)
             {
                 let reason = format!("rows of {length} elements in this layout are too long for one tile");
-                faults.push(Unsupported { node: id, reason });
+                faults.push(Unsupported { node: Some(id), reason });
                 continue;
             }
             group.row_length = group.row_length.max(length);

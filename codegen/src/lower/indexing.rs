@@ -21,7 +21,7 @@ const MAX_PIECES: usize = 4096;
 
 impl Lowerer<'_> {
     pub(super) fn indexing(&mut self, id: NodeId, node: &Node) -> Result<(), Vec<Unsupported>> {
-        let refuse = |reason: &str| Err(vec![Unsupported { node: id, reason: reason.to_string() }]);
+        let refuse = |reason: &str| Err(vec![Unsupported { node: Some(id), reason: reason.to_string() }]);
         match &node.op {
             Op::GatherRows(_) => {
                 self.gather_rows(node.operands[0], node.operands[1], node.results[0]);

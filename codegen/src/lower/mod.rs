@@ -20,6 +20,7 @@ use crate::map::{Map, Piece};
 use crate::place::{Unsupported, layout_with_extents};
 pub use chunked::expand_long_rows;
 use rowwise::Group;
+pub(crate) use rowwise::ROW_ELEMENTS;
 use storage::{FilledTiles, Storage, TileSet, high_words, stored_dtype};
 
 mod chunked;
@@ -31,6 +32,14 @@ mod pointwise;
 mod reduce;
 mod rowwise;
 mod storage;
+
+/// Most instructions of a program. Copies of tensors with many dimensions are unrolled, so that only
+/// counting tells.
+const MAX_INSTRUCTIONS: usize = 1 << 22;
+
+/// Pieces up to which a concatenation stays a map; beyond, it is copied into one. Each doubling of a
+/// value by concatenation doubles its pieces.
+const MAX_PIECES: usize = 1024;
 
 /// Stands for a tile that its group has not emitted yet.
 const NOT_YET: TileId = TileId(u32::MAX);
@@ -55,9 +64,11 @@ pub fn lower(graph: &Graph, target: TargetName) -> Result<(Program, LowerStats),
     lowerer.alias_widening_casts();
     for (id, node) in graph.nodes() {
         lowerer.node(id, node)?;
+        lowerer.check_length(Some(id))?;
     }
     lowerer.flush()?;
     lowerer.store_outputs();
+    lowerer.check_length(None)?;
     let stats = lowerer.stats();
     Ok((lowerer.program, stats))
 }
@@ -143,6 +154,18 @@ impl<'g> Lowerer<'g> {
         }
     }
 
+    fn check_length(&self, node: Option<NodeId>) -> Result<(), Vec<Unsupported>> {
+        if !self.is_full() {
+            return Ok(());
+        }
+        Err(vec![Unsupported { node, reason: format!("the program has more than {MAX_INSTRUCTIONS} instructions") }])
+    }
+
+    /// No instruction is added any more, and the program will be refused.
+    fn is_full(&self) -> bool {
+        self.program.instructions.len() >= MAX_INSTRUCTIONS
+    }
+
     fn node(&mut self, id: NodeId, node: &Node) -> Result<(), Vec<Unsupported>> {
         if self.alias[node.results[0].index()].is_some() {
             return Ok(());
@@ -165,7 +188,7 @@ impl<'g> Lowerer<'g> {
             OpClass::Movement => self.movement(node),
             OpClass::Creation => self.creation(node),
             OpClass::Contraction => match self.too_wide(node) {
-                Some(reason) => return Err(vec![Unsupported { node: id, reason }]),
+                Some(reason) => return Err(vec![Unsupported { node: Some(id), reason }]),
                 None => self.contraction(node),
             },
             OpClass::Indexing => self.indexing(id, node)?,
@@ -236,8 +259,8 @@ impl<'g> Lowerer<'g> {
             Op::Expand(_) => Storage::Map(self.map(operand).expand(&shape)),
             Op::Slice(op) => Storage::Map(self.map(operand).slice(op.axis, op.start, op.end, op.step)),
             Op::Concat(op) => {
-                let maps = self.stored_maps(&node.operands);
-                Storage::Map(Map::concat(&maps, op.axis))
+                let joined = Map::concat(&self.stored_maps(&node.operands), op.axis);
+                Storage::Map(if joined.pieces.len() > MAX_PIECES { self.packed_in_hbm(&joined) } else { joined })
             }
             Op::Relayout(_) => self.storage(operand).clone(),
             _ => unreachable!("every movement op has a row"),

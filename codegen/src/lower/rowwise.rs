@@ -21,7 +21,7 @@ use crate::place::{Unsupported, combined_axes, frame_shape, is_suffix};
 const TILE_ELEMENTS: usize = 8192;
 
 /// Longest row, in elements, that is processed whole; longer ones go chunk by chunk.
-pub(super) const ROW_ELEMENTS: usize = 8192;
+pub(crate) const ROW_ELEMENTS: usize = 8192;
 
 /// A run of row-wise nodes that has not been emitted yet.
 pub(super) struct Group {

@@ -214,6 +214,9 @@ impl Lowerer<'_> {
     }
 
     pub(super) fn emit(&mut self, engine: Engine, kind: InstructionKind) {
+        if self.is_full() {
+            return;
+        }
         let mut instruction = Instruction::new(engine, kind);
         instruction.locations = self.current_locations.clone();
         self.program.instructions.push(instruction);
@@ -329,6 +332,9 @@ impl Lowerer<'_> {
 
     /// DMAs that copy a box to a box of the same extents.
     pub(super) fn copy_piece(&mut self, dst: &Piece, dst_dtype: Dtype, src: &Piece, src_dtype: Dtype) {
+        if self.is_full() {
+            return;
+        }
         let words = if dst_dtype == Dtype::I64 && src_dtype == Dtype::I64 { both_words } else { low_words };
         let (to, from) = (words(dst.access(dst_dtype)), words(src.access(src_dtype)));
         if to.dims.len() <= MAX_DIMS && from.dims.len() <= MAX_DIMS {

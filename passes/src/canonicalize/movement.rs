@@ -175,6 +175,10 @@ fn slice_expand(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results
     builder.rewritten(Expand { shape }, &[sliced], &locations)
 }
 
+/// Parts up to which nested concats are joined: values that are concatenated with themselves again and
+/// again would give more parts than any memory holds.
+const MAX_PARTS: usize = 256;
+
 // concat(concat(x, y), z) == concat(x, y, z)
 fn concat_concat(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
     let Op::Concat(concat) = &term.op else { return Ok(None) };
@@ -192,6 +196,9 @@ fn concat_concat(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Result
         } else {
             parts.push(part);
         }
+    }
+    if parts.len() > MAX_PARTS {
+        return Ok(None);
     }
     let locations = builder.absorb(term, &term.operands);
     builder.rewritten(concat.clone(), &parts, &locations)
