@@ -5,12 +5,13 @@
 //! arithmetic cannot hold are refused here, before anything runs.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use ir::program::{Engine, InstructionKind};
 use ir::reference::Value;
 use ir::types::packed_strides;
 use ir::{Dtype, TensorType};
-use neff::members::TensorMap;
+use neff::members::{DebugLines, TensorMap, read_json};
 use simulator::{InstructionId, LoadError, Machine, RunError, TensorBytes, TensorInfo, Timeline};
 use smallvec::SmallVec;
 
@@ -20,8 +21,28 @@ use crate::strided::{View, ViewMut, extent_bytes, is_same_layout};
 /// A loaded NEFF.
 pub struct Executable {
     machine: Machine,
+    origin: Origin,
     inputs: Vec<Option<Slot>>,
     outputs: Vec<Option<Slot>>,
+}
+
+/// Where a NEFF comes from, and so whose fault a wrong program is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Origin {
+    /// This process has compiled it.
+    Compiled,
+    /// Someone gave it.
+    File,
+}
+
+impl Origin {
+    /// The error for a program that breaks rules or never ends.
+    fn wrong_program(self, message: String) -> Error {
+        match self {
+            Origin::Compiled => Error::Internal(message),
+            Origin::File => Error::Input(format!("the NEFF holds no program that can run: {message}")),
+        }
+    }
 }
 
 /// An input or output.
@@ -45,23 +66,34 @@ pub struct InstructionCounts {
 }
 
 impl Executable {
-    /// Loads a NEFF.
+    /// Loads a NEFF that this process has compiled.
     ///
     /// # Errors
     /// When the file is damaged, or its engine streams are in an encoding that is not ours.
     pub fn load(neff: &[u8]) -> Result<Self, Error> {
-        let mut machine = Machine::load(neff).map_err(load_error)?;
+        Executable::load_from(neff, Origin::Compiled)
+    }
+
+    /// Loads a NEFF that someone gave: what is wrong with its program is bad input.
+    ///
+    /// # Errors
+    /// As [`Executable::load`].
+    pub fn load_file(neff: &[u8]) -> Result<Self, Error> {
+        Executable::load_from(neff, Origin::File)
+    }
+
+    fn load_from(neff: &[u8], origin: Origin) -> Result<Self, Error> {
         let container = neff::container::read(neff).map_err(|failure| Error::Input(failure.error.to_string()))?;
-        let map = container.member("sg00/tensor_map.json").ok();
-        let map: TensorMap = map.and_then(|bytes| serde_json::from_slice(bytes).ok()).unwrap_or_default();
-        if let Some(sources) = container.member("sg00/neffuse_debug.json").ok().and_then(sources) {
-            machine.set_sources(sources);
+        let mut machine = Machine::of_container(&container).map_err(load_error)?;
+        let map: TensorMap = read_json(&container, "sg00/tensor_map.json").unwrap_or_default();
+        if let Ok(lines) = read_json::<DebugLines>(&container, DebugLines::MEMBER) {
+            machine.set_sources(sources(&lines));
         }
         let slots = |tensors: Vec<Option<TensorInfo>>| -> Result<Vec<Option<Slot>>, Error> {
             tensors.into_iter().map(|tensor| tensor.map(|tensor| slot(tensor, &map)).transpose()).collect()
         };
         let (inputs, outputs) = (slots(machine.inputs())?, slots(machine.outputs())?);
-        Ok(Executable { machine, inputs, outputs })
+        Ok(Executable { machine, origin, inputs, outputs })
     }
 
     /// Inputs by position; `None` where the program reads none.
@@ -77,22 +109,22 @@ impl Executable {
     /// Proves that memory accesses are ordered and legal.
     ///
     /// # Errors
-    /// Everything that was found: a fault of the compiler.
+    /// Everything that was found.
     pub fn check(&self) -> Result<(), Error> {
         let findings = self.machine.check();
         if findings.is_empty() {
             return Ok(());
         }
         let n_findings = findings.findings.len() + findings.n_omitted;
-        Err(Error::Internal(format!("the program fails {n_findings} checks\n{findings}")))
+        Err(self.origin.wrong_program(format!("the program fails {n_findings} checks\n{findings}")))
     }
 
     /// Runs the program on packed elements, by position; inputs that it does not read may be
     /// missing.
     ///
     /// # Errors
-    /// Missing or ill-sized inputs, integers that do not fit, indices out of range; a program that
-    /// cannot run is a fault of the compiler.
+    /// Missing or ill-sized inputs, integers that do not fit, indices out of range, and a program that
+    /// cannot run.
     pub fn run(&self, inputs: &[Option<Vec<u8>>]) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let strides: Vec<_> =
             self.inputs.iter().map(|slot| slot.as_ref().map(|slot| packed_strides(&slot.ty.shape))).collect();
@@ -102,15 +134,7 @@ impl Executable {
             Some(View { ty: &slot.ty, strides: strides[position].as_deref()?, bytes })
         };
         let views: Vec<Option<View<'_>>> = (0..self.inputs.len()).map(view).collect();
-        let results = self.run_views(&views)?;
-        let packed = self.outputs.iter().enumerate().map(|(position, slot)| {
-            let Some(slot) = slot else { return Ok(None) };
-            let mut bytes = vec![0; slot.ty.size_bytes()];
-            let strides = packed_strides(&slot.ty.shape);
-            results.write(position, &mut ViewMut { ty: &slot.ty, strides: &strides, bytes: &mut bytes })?;
-            Ok(Some(bytes))
-        });
-        packed.collect()
+        Ok(self.run_views(&views)?.into_packed())
     }
 
     /// Runs the program on tensors as the caller has them, by position; inputs that it does not read
@@ -128,7 +152,7 @@ impl Executable {
             });
         }
         let buffers: Vec<Option<&[u8]>> = buffers.iter().map(Option::as_deref).collect();
-        let outputs = self.machine.run(&buffers).map_err(run_error)?;
+        let outputs = self.machine.run(&buffers).map_err(|error| self.run_error(&error))?;
         Ok(Results { slots: &self.outputs, tensors: outputs.tensors })
     }
 
@@ -154,9 +178,9 @@ impl Executable {
     /// Predicted times.
     ///
     /// # Errors
-    /// A deadlock: a fault of the compiler.
+    /// A broken operand rule, or a deadlock.
     pub fn timeline(&self) -> Result<Timeline, Error> {
-        self.machine.timeline().map_err(|finding| Error::Internal(finding.to_string()))
+        self.machine.timeline().map_err(|finding| self.origin.wrong_program(finding.to_string()))
     }
 
     /// The chip that the program is for.
@@ -178,6 +202,17 @@ impl Executable {
             counts.n_transfers += usize::from(matches!(instruction.kind, InstructionKind::Dma { .. }));
         }
         counts
+    }
+
+    fn run_error(&self, error: &RunError) -> Error {
+        match error {
+            RunError::InputCount { .. }
+            | RunError::MissingInput { .. }
+            | RunError::InputSize { .. }
+            | RunError::OutOfMemory { .. }
+            | RunError::IndexOutOfRange { .. } => Error::Input(error.to_string()),
+            RunError::Illegal(_) | RunError::Deadlock(_) => self.origin.wrong_program(error.to_string()),
+        }
     }
 }
 
@@ -204,6 +239,23 @@ impl Results<'_> {
         let view = View { ty: &slot.ty, strides: &slot.strides, bytes: &tensor.bytes };
         view.copy_to(target);
         Ok(())
+    }
+
+    /// Packed elements of all outputs, by position.
+    fn into_packed(self) -> Vec<Option<Vec<u8>>> {
+        let pack = |(slot, tensor): (&Option<Slot>, Option<TensorBytes>)| {
+            let Slot { name: _, ty, strides: from, size_bytes: _ } = slot.as_ref()?;
+            let bytes = tensor?.bytes;
+            let strides = packed_strides(&ty.shape);
+            if bytes.len() == ty.size_bytes() && is_same_layout(&ty.shape, from, &strides) {
+                return Some(bytes);
+            }
+            let mut packed = vec![0; ty.size_bytes()];
+            let view = View { ty, strides: from, bytes: &bytes };
+            view.copy_to(&mut ViewMut { ty, strides: &strides, bytes: &mut packed });
+            Some(packed)
+        };
+        self.slots.iter().zip(self.tensors).map(pack).collect()
     }
 }
 
@@ -265,24 +317,19 @@ fn slot(tensor: TensorInfo, map: &TensorMap) -> Result<Slot, Error> {
     Ok(Slot { name: tensor.name, ty, strides, size_bytes })
 }
 
-/// Model lines by instruction, from the debug member; `None` where it is damaged.
-fn sources(debug: &[u8]) -> Option<Vec<(InstructionId, Vec<String>)>> {
-    #[derive(serde::Deserialize)]
-    struct Debug {
-        locations: Vec<[String; 4]>,
-        lines: std::collections::BTreeMap<String, Vec<Vec<usize>>>,
-    }
-    let debug: Debug = serde_json::from_slice(debug).ok()?;
+/// Model lines by instruction. Instructions share the text of a line.
+fn sources(debug: &DebugLines) -> Vec<(InstructionId, Vec<Arc<str>>)> {
+    let location = |[node, _, module, line]: &[String; 4]| location_text(node, module, line).into();
+    let locations: Vec<Arc<str>> = debug.locations.iter().map(location).collect();
     let mut sources = Vec::new();
     for engine in Engine::ALL {
         let records = debug.lines.get(engine.name()).map(Vec::as_slice).unwrap_or_default();
-        for (position, record) in records.iter().enumerate() {
-            let names = record.iter().filter_map(|&location| debug.locations.get(location));
-            let names: Vec<String> = names.map(|[node, _, module, line]| location_text(node, module, line)).collect();
-            sources.push((InstructionId { engine, position: u32::try_from(position).ok()? }, names));
+        for (position, record) in (0..).zip(records) {
+            let names = record.iter().filter_map(|&location| locations.get(location as usize).cloned());
+            sources.push((InstructionId { engine, position }, names.collect()));
         }
     }
-    Some(sources)
+    sources
 }
 
 fn location_text(node: &str, module: &str, line: &str) -> String {
@@ -294,16 +341,5 @@ fn load_error(error: LoadError) -> Error {
     match error {
         LoadError::Neff(_) | LoadError::Inconsistent(_) | LoadError::ForeignEncoding => Error::Input(error.to_string()),
         LoadError::Absolute(_) => Error::Internal(error.to_string()),
-    }
-}
-
-fn run_error(error: RunError) -> Error {
-    match error {
-        RunError::InputCount { .. }
-        | RunError::MissingInput { .. }
-        | RunError::InputSize { .. }
-        | RunError::OutOfMemory { .. }
-        | RunError::IndexOutOfRange { .. } => Error::Input(error.to_string()),
-        RunError::Illegal(_) | RunError::Deadlock(_) => Error::Internal(error.to_string()),
     }
 }

@@ -7,7 +7,7 @@
 //! The count is an estimate from above for lists, which grow by doubling, and for maps, whose entries have overhead;
 //! memory that is given back meanwhile still counts.
 
-use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, Visitor};
 use std::cell::Cell;
 use std::fmt;
 
@@ -30,7 +30,7 @@ pub struct JsonError {
 ///
 /// # Errors
 /// When the text is no JSON, is not of the wanted form, or exceeds the budget.
-pub fn from_slice_within<T: DeserializeOwned>(text: &[u8], budget_bytes: usize) -> Result<T, JsonError> {
+pub fn from_slice_within<'a, T: Deserialize<'a>>(text: &'a [u8], budget_bytes: usize) -> Result<T, JsonError> {
     let budget = Budget { left: Cell::new(budget_bytes), is_exceeded: Cell::new(false), total: budget_bytes };
     let mut parser = serde_json::Deserializer::from_slice(text);
     let value = T::deserialize(Counted { inner: &mut parser, budget: &budget });

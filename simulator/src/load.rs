@@ -16,7 +16,7 @@ use neff::members::{
 };
 
 use crate::error::LoadError;
-use crate::machine::{DeviceMemory, Parts};
+use crate::machine::{DeviceMemory, MOST_TENSORS, Parts};
 use crate::values::memory::BufferPlace;
 
 /// Reads the members that hold the program.
@@ -237,9 +237,6 @@ impl Variables {
 
 /// More device memory than any stack of any chip has.
 const MOST_DEVICE_BYTES: u64 = 64 << 30;
-
-/// More inputs or outputs than any graph has.
-const MOST_TENSORS: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {

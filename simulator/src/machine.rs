@@ -85,6 +85,9 @@ pub struct Machine {
     schedule: OnceLock<Result<Schedule, Box<Finding>>>,
 }
 
+/// More inputs or outputs than any graph has.
+pub(crate) const MOST_TENSORS: usize = 1 << 16;
+
 /// Model lines that a finding names for one instruction.
 const MOST_SITE_SOURCES: usize = 8;
 
@@ -123,9 +126,13 @@ impl Machine {
     /// A synchronized program without a file around it, for tests and studies of timing.
     ///
     /// # Errors
-    /// A tile without an address.
+    /// A tile without an address, or a position that no graph has.
     pub fn from_program(program: &Program) -> Result<Machine, LoadError> {
         let absolute = program.to_absolute()?;
+        let taken = absolute.tensors.iter().flat_map(|tensor| [tensor.kind.input(), tensor.kind.output()]);
+        if let Some(position) = taken.flatten().find(|&position| position as usize >= MOST_TENSORS) {
+            return Err(LoadError::Inconsistent(format!("position {position} of an input or output is too large")));
+        }
         let device = DeviceMemory {
             buffer_bytes: absolute.tensors.iter().map(|tensor| tensor.size_bytes).collect(),
             places: (0..absolute.tensors.len()).map(|buffer| BufferPlace { buffer, start_byte: 0 }).collect(),
@@ -261,7 +268,7 @@ impl Machine {
 
     /// Bytes of all device variables.
     pub fn device_bytes(&self) -> u64 {
-        self.device.buffer_bytes.iter().sum()
+        self.device.buffer_bytes.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes))
     }
 
     /// Predicts the program's time. Times do not depend on data.

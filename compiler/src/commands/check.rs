@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ir::Graph;
-use ir::reference::{Rounding, evaluate};
+use ir::reference::{Rounding, evaluate, evaluation_bytes};
 use passes::manager::PassReport;
 
 use super::compile::{BuildOutcome, Parameters, build_file};
@@ -35,9 +35,15 @@ pub(super) struct CheckArgs {
     input: PathBuf,
     #[command(flatten)]
     options: CompileOptions,
+    /// Memory for the values of the graph while it is evaluated
+    #[arg(long, value_name = "MIB", default_value_t = DEFAULT_MEMORY_BYTES >> 20)]
+    memory_limit: u64,
     #[command(flatten)]
     report: ReportArgs,
 }
+
+/// Memory for the values of a graph unless a caller allows more.
+pub const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;
 
 /// What to check and how.
 #[derive(Clone, Debug)]
@@ -45,6 +51,8 @@ pub struct Check<'a> {
     pub input: &'a Path,
     pub options: &'a Options,
     pub cache: Option<&'a Cache>,
+    /// Memory for the values of the graph while it is evaluated.
+    pub memory_limit_bytes: u64,
 }
 
 /// What a check found.
@@ -99,9 +107,11 @@ pub fn check(what: &Check<'_>, watcher: &mut dyn Watcher) -> Result<CheckOutcome
     let BuildOutcome { imported, built } =
         build_file(what.input, Parameters::Inputs, what.options, what.cache, watcher)?;
     let mut report = built.report;
+    refuse_large(evaluation_bytes(&imported), what)?;
     let samples = samples_for(&imported, what.input)?;
     let run = || {
         let executable = Executable::load(&built.neff)?;
+        refuse_large(executable.machine().device_bytes(), what)?;
         executable.check()?;
         let timeline = executable.timeline()?;
         let outputs = executable.run_values(&samples.inputs)?;
@@ -115,6 +125,16 @@ pub fn check(what: &Check<'_>, watcher: &mut dyn Watcher) -> Result<CheckOutcome
     report.ok = verdict.passes();
     let blame = if report.ok { None } else { Some(blame(&standard, &samples, &imported, what.options)?) };
     Ok(CheckOutcome { report, verdict, is_recorded: samples.outputs.is_some(), blame })
+}
+
+/// Values and device buffers are made only where they fit.
+fn refuse_large(needed: u64, what: &Check<'_>) -> Result<(), Error> {
+    let limit = what.memory_limit_bytes;
+    if needed <= limit {
+        return Ok(());
+    }
+    let message = format!("{}: the values of the graph take {needed} bytes; the limit is {limit}", stem(what.input));
+    Err(Error::Input(message).with_help(&format!("--memory-limit {} allows it", needed.div_ceil(1 << 20))))
 }
 
 /// Compiles again, with a look at every graph on the way.
@@ -139,8 +159,10 @@ pub(super) fn command(arguments: &CheckArgs) -> Outcome {
     let name = stem(&arguments.input);
     let result = {
         let mut terminal = Terminal::new(&format!("checking {name}"));
+        let memory_limit_bytes = arguments.memory_limit.saturating_mul(1 << 20);
         arguments.options.cache().and_then(|cache| {
-            check(&Check { input: &arguments.input, options: &options, cache: cache.as_ref() }, &mut terminal)
+            let what = Check { input: &arguments.input, options: &options, cache: cache.as_ref(), memory_limit_bytes };
+            check(&what, &mut terminal)
         })
     };
     let mut report;

@@ -141,11 +141,11 @@ fn frozen(graph: &Graph, path: &Path) -> Result<Graph, Error> {
             freeze(graph, |position| elements(position).map_err(Error::Input))
         });
     }
-    let samples = samples_for(graph, path)?;
-    if samples.recorded_in.is_none() {
-        let path = recorded_path(path);
-        return Err(Error::Input(format!("{}: --freeze needs the values of parameters there", path.display())));
+    let recorded = recorded_path(path);
+    if !recorded.exists() {
+        return Err(Error::Input(format!("{}: --freeze needs the values of parameters there", recorded.display())));
     }
+    let samples = samples_for(graph, path)?;
     freeze(graph, |position| {
         let input = &graph.inputs[position];
         let bytes = samples.inputs[position].to_bytes(graph.ty(input.value).dtype);

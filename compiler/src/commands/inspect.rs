@@ -37,7 +37,7 @@ pub(super) struct ObjdumpArgs {
 pub(super) fn info(arguments: &InfoArgs) -> Result<Outcome, Error> {
     let file = read_file(&arguments.neff)?;
     let report = info::Report::of(&container(arguments.neff.display(), &file)?);
-    let stdout = if arguments.report.is_json() { format!("{}\n", report.to_json()) } else { report.to_string() };
+    let stdout = if arguments.report.is_json() { report.to_json_text() + "\n" } else { report.to_string() };
     Ok(Outcome::text(stdout))
 }
 
@@ -53,6 +53,8 @@ pub(super) fn objdump(arguments: &ObjdumpArgs) -> Result<Outcome, Error> {
     let file = read_file(&arguments.neff)?;
     let container = container(arguments.neff.display(), &file)?;
     let program = neff::decoded::program(&container).map_err(|error| Error::Input(error.to_string()))?;
+    // Streams, instructions and text are about as large as each other: keep two at a time.
+    drop((container, file));
     Ok(Outcome::text(program.to_string()))
 }
 

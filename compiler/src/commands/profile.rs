@@ -101,7 +101,7 @@ fn profile(arguments: &ProfileArgs) -> Result<Profile, Error> {
         let outcome = build_file(&arguments.input, Parameters::Inputs, &options, cache.as_ref(), &mut terminal)?;
         (outcome.built.report, outcome.built.neff)
     };
-    let executable = Executable::load(&neff)?;
+    let executable = if is_neff { Executable::load_file(&neff)? } else { Executable::load(&neff)? };
     let timeline = executable.timeline()?;
     report.note_timeline(&executable, &timeline);
     report.ok = true;

@@ -36,6 +36,24 @@ pub(super) struct RunArgs {
     /// NPZ file to write
     #[arg(long, value_name = "Y.NPZ")]
     outputs: PathBuf,
+    /// Device memory that the program may declare; by default 64 MiB, or 32 times the files where
+    /// that is more
+    #[arg(long, value_name = "MIB")]
+    memory_limit: Option<u64>,
+}
+
+/// Device memory that a program may declare without being asked, however small its files are.
+const MIN_DEVICE_BYTES: u64 = 64 << 20;
+
+/// Times the bytes of the files that a program may declare as device memory.
+const DEVICE_RATIO: u64 = 32;
+
+/// Device memory that a program may declare: what the caller says, or what its files make likely.
+fn device_limit_bytes(allowed_mebibytes: Option<u64>, file_bytes: u64) -> u64 {
+    match allowed_mebibytes {
+        Some(mebibytes) => mebibytes.saturating_mul(1 << 20),
+        None => file_bytes.saturating_mul(DEVICE_RATIO).max(MIN_DEVICE_BYTES),
+    }
 }
 
 /// Where inputs come from.
@@ -67,22 +85,31 @@ impl Source<'_> {
 }
 
 /// Runs a NEFF on archives of inputs, the first that has an array deciding; gives the archive of
-/// outputs.
+/// outputs. A program that declares more device memory than its files make likely does not run.
 ///
 /// # Errors
 /// Missing or ill-typed arrays, and what [`Executable`] refuses.
 pub fn run_npz(neff: &[u8], archives: &[&[u8]]) -> Result<Vec<u8>, Error> {
     let sources = archives.iter().map(|bytes| Archive::open(bytes).map(Source::Arrays)).collect::<Result<Vec<_>, _>>();
-    run_sources(neff, sources.map_err(|error| Error::Input(error.message))?)
+    let sources = sources.map_err(|error| Error::Input(error.message))?;
+    let file_bytes = [neff].iter().chain(archives).map(|bytes| bytes.len() as u64).sum();
+    run_sources(neff, sources, device_limit_bytes(None, file_bytes))
 }
 
 /// Runs a NEFF on inputs from sources, the first that has an input deciding; gives the archive of
-/// outputs.
+/// outputs. A program that declares more than `limit_bytes` of device memory does not run.
 ///
 /// # Errors
 /// All inputs that are missing or of another type, and what [`Executable`] refuses.
-pub fn run_sources(neff: &[u8], mut sources: Vec<Source<'_>>) -> Result<Vec<u8>, Error> {
-    let executable = Executable::load(neff)?;
+pub fn run_sources(neff: &[u8], mut sources: Vec<Source<'_>>, limit_bytes: u64) -> Result<Vec<u8>, Error> {
+    let executable = Executable::load_file(neff)?;
+    let declared = executable.machine().device_bytes();
+    if declared > limit_bytes {
+        let message = format!("the program declares {declared} bytes of device memory; the limit is {limit_bytes}");
+        return Err(
+            Error::Input(message).with_help(&format!("--memory-limit {} allows it", declared.div_ceil(1 << 20)))
+        );
+    }
     let mut inputs = Vec::new();
     let mut faults = Vec::new();
     for (position, slot) in executable.inputs().iter().enumerate() {
@@ -124,15 +151,19 @@ fn arrays<'a>(path: &Path, bytes: &'a [u8]) -> Result<Source<'a>, Error> {
 fn run(arguments: &RunArgs) -> Result<Vec<u8>, Error> {
     let neff = read_file(&arguments.neff)?;
     let inputs = read_file(&arguments.inputs)?;
+    let n_bytes = neff.len() as u64 + inputs.len() as u64;
     let inputs = arrays(&arguments.inputs, &inputs)?;
+    let limit_bytes = |weights_bytes: u64| device_limit_bytes(arguments.memory_limit, n_bytes + weights_bytes);
     match &arguments.weights {
-        None => run_sources(&neff, vec![inputs]),
+        None => run_sources(&neff, vec![inputs], limit_bytes(0)),
         Some(path) if is_archive(path) => {
-            ArchiveFile::open(path)?.with_tensors(|tensors| run_sources(&neff, vec![inputs, Source::Stored(tensors)]))
+            let file = ArchiveFile::open(path)?;
+            let limit_bytes = limit_bytes(file.bytes().len() as u64);
+            file.with_tensors(|tensors| run_sources(&neff, vec![inputs, Source::Stored(tensors)], limit_bytes))
         }
         Some(path) => {
             let weights = read_file(path)?;
-            run_sources(&neff, vec![inputs, arrays(path, &weights)?])
+            run_sources(&neff, vec![inputs, arrays(path, &weights)?], limit_bytes(weights.len() as u64))
         }
     }
 }

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use ir::graph::{InputRole, Location};
+use neff::json::{JsonError, from_slice_within};
 use serde_json::Value;
 
-use super::ImportError;
 use super::captured::{CapturedGraph, CapturedInput, CapturedNode, CapturedOutput, StoredData, StoredTensor};
 use super::document::{
     ConstantEntry, Document, FORMAT, InputEntry, NodeEntry, OutputEntry, parse_argument, parse_recorded,
 };
+use super::{ImportError, json_budget_bytes};
 
 /// Reads an fxg-json/1 document.
 ///
@@ -22,8 +23,10 @@ pub fn read(text: &[u8]) -> Result<CapturedGraph, ImportError> {
     if format != FORMAT {
         return Err(ImportError::Malformed(format!("format `{format}` is not known; `{FORMAT}` is")));
     }
-    let document: Document = serde_json::from_slice(text)
-        .map_err(|error| ImportError::Malformed(format!("no graph of {FORMAT}: {error}")))?;
+    let document: Document =
+        from_slice_within(text, json_budget_bytes(text.len())).map_err(|JsonError { error, is_over_budget: _ }| {
+            ImportError::Malformed(format!("no graph of {FORMAT}: {error}"))
+        })?;
     captured(document).map_err(ImportError::Malformed)
 }
 

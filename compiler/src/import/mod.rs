@@ -31,6 +31,12 @@ pub fn parse_json(text: &[u8]) -> Result<Graph, ImportError> {
     build::build(&fxg::read(text)?)
 }
 
+/// Memory that the values of a graph's JSON may take: so much, and so many times its text. Real
+/// documents take about a third of the second.
+fn json_budget_bytes(text_bytes: usize) -> usize {
+    text_bytes.saturating_mul(24).saturating_add(32 << 20)
+}
+
 /// The targets of all overloads that can be imported, sorted.
 pub fn supported_overloads() -> impl Iterator<Item = &'static str> {
     aten::OVERLOADS.iter().map(|overload| overload.target)

@@ -50,6 +50,32 @@ pub fn evaluate(graph: &Graph, inputs: &[Value], rounding: Rounding) -> Result<V
     Ok(graph.outputs.iter().map(|output| output.value.and_then(of_output)).collect())
 }
 
+/// Bytes that [`evaluate`] holds at most at one time, inputs included.
+pub fn evaluation_bytes(graph: &Graph) -> u64 {
+    let lane_bytes = |value: ValueId| {
+        let ty = graph.ty(value);
+        // Floats are f64 lanes and integers i64 lanes, whatever their own width.
+        let size = if ty.dtype == crate::types::Dtype::Bool { 1 } else { 8 };
+        (ty.n_elements() as u64).saturating_mul(size)
+    };
+    let mut held = graph.inputs.iter().fold(0u64, |sum, input| sum.saturating_add(lane_bytes(input.value)));
+    let mut most = held;
+    let mut uses = graph.use_counts();
+    for (_, node) in graph.nodes() {
+        held = node.results.iter().fold(held, |sum, &result| sum.saturating_add(lane_bytes(result)));
+        most = most.max(held);
+        for &operand in &node.operands {
+            uses[operand.index()] -= 1;
+            if uses[operand.index()] == 0 && graph.producer(operand).is_some() {
+                held = held.saturating_sub(lane_bytes(operand));
+            }
+        }
+    }
+    // Outputs are copied out.
+    let outputs = graph.outputs.iter().filter_map(|output| output.value);
+    most.max(outputs.fold(held, |sum, value| sum.saturating_add(lane_bytes(value))))
+}
+
 fn evaluate_node(
     graph: &Graph,
     node_id: NodeId,

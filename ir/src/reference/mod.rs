@@ -10,7 +10,7 @@ mod numbers;
 mod value;
 
 pub use compare::{Comparison, WorstElement, compare};
-pub use evaluate::{Rounding, evaluate};
+pub use evaluate::{Rounding, evaluate, evaluation_bytes};
 pub use numbers::{integer_range, round_float, wrap_integer};
 pub use value::{Lanes, Value};
 pub(crate) use value::{StridedDim, broadcast, reduce, strided};

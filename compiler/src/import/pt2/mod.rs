@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 use ir::{Graph, TensorType};
 use memmap2::Mmap;
+use neff::json::{JsonError, from_slice_within};
 
-use super::{ImportError, build};
+use super::{ImportError, build, json_budget_bytes};
 use crate::error::Error;
 
 mod archive;
@@ -107,8 +108,8 @@ pub fn parse(name: &str, bytes: &[u8]) -> Result<Graph, ImportError> {
              export again with another PyTorch"
         )));
     }
-    let program: ExportedProgram<'_> =
-        serde_json::from_str(text).map_err(|error| fail(format!("no exported program of schema 8: {error}")))?;
+    let program: ExportedProgram<'_> = from_slice_within(text.as_bytes(), json_budget_bytes(text.len()))
+        .map_err(|JsonError { error, .. }| fail(format!("no exported program of schema 8: {error}")))?;
     let captured = graph::captured(name, &program, &weights)?;
     drop(program);
     build::build(&captured)
