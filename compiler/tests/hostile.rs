@@ -75,6 +75,7 @@ fn contradictions_are_named() {
     assert!(edited(|d| d["nodes"][2]["args"][1] = json!([5, -1])).contains("changes the number of elements"));
     assert!(edited(|d| d["nodes"][3]["args"] = json!([])).contains("argument `input` is missing"));
     assert!(edited(|d| d["inputs"][0]["out"]["shape"] = json!([1_u64 << 40, 3, 4])).contains("elements"));
+    assert!(edited(|d| d["inputs"][0]["out"]["shape"] = json!([1_u64 << 36, 4, 4])).contains("elements or more"));
     assert!(edited(|d| d["inputs"][0]["out"]["stride"] = json!([1_u64 << 60, 4, 1])).contains("reach further"));
     assert!(edited(|d| d["constants"]["c"]["data"] = json!("AAAA")).contains("bytes of data"));
     assert!(edited(|d| d["outputs"][0]["ref"] = json!(99)).contains("there is no node 99"));

@@ -2,6 +2,8 @@
 
 import copy
 import json
+import random
+import re
 import subprocess
 import zipfile
 from pathlib import Path
@@ -287,6 +289,30 @@ class Regions(nn.Module):
         return z, self.seen * 1
 
 
+class Composites(nn.Module):
+    """Ops that only the exported form has."""
+
+    def __init__(self):
+        super().__init__()
+        self.batch = nn.BatchNorm1d(4)
+        self.batch.running_mean.normal_()
+        self.batch.running_var.uniform_(0.5, 2)
+        self.group = nn.GroupNorm(2, 4)
+
+    def forward(self, x, mask):
+        steps = torch.zeros(7, 4)
+        steps[1::3] = 5
+        steps[:4:2] = x[:2]
+        steps[6::4] = x[0]
+        moved = torch.diff(x, n=2, dim=0), torch.diff(mask, prepend=mask[:, :1])
+        repeated = x.repeat_interleave(2, dim=1), x[:2].repeat_interleave(3)
+        padded = nn.functional.pad(x, (1, -1, 0, 2), value=0.5)
+        bits = (mask & mask.t()) | (mask ^ mask.t())
+        normalized = self.batch(x), self.group(x), nn.functional.hardtanh(x, -0.5, 0.25)
+        filled = torch.full_like(x, 2).fill_(x[0, 0]).type_as(x.to(torch.bfloat16))
+        return steps, *moved, *repeated, padded, bits, *normalized, filled
+
+
 class State(nn.Module):
     """A constant that is updated: not a buffer, so that only the exported form allows it."""
 
@@ -307,6 +333,7 @@ UPDATES = {
     "copies": (Copies, lambda: (torch.randn(3, 5),)),
     "types": (Types, lambda: (torch.randn(4, 4), torch.rand(4, 4) > 0.5)),
     "constants": (Constants, lambda: (torch.randn(3, 4), 2.5, None, True)),
+    "composites": (Composites, lambda: (torch.randn(4, 4), torch.rand(4, 4) > 0.5)),
     "regions": (Regions, lambda: (torch.randn(3, 4),)),
 }
 
@@ -317,6 +344,56 @@ def test_updates_in_place_reach_everything_that_shares_memory(tmp_path, name, fo
     build, inputs = UPDATES[name]
     module, inputs = build().eval(), inputs()
     compare(save(tmp_path / f"{name}.pt2", module, inputs, form), module, inputs)
+
+
+class Shuffle(nn.Module):
+    """Views of views and writes to them, drawn from a seed."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.seed = seed
+        self.register_buffer("kept", torch.arange(24.0).view(2, 3, 4).clone())
+
+    def forward(self, x):
+        draw = random.Random(self.seed)
+        pool = [x * 1, self.kept]
+        self.kept.add_(1)
+        for _ in range(12):
+            tensor = draw.choice(pool)
+            if draw.random() < 0.6:
+                pool.append(self.view(draw, tensor))
+            elif draw.random() < 0.5:
+                tensor.mul_(draw.choice([2, 3, -1])).add_(draw.randrange(1, 9))
+            else:
+                source = draw.choice([other for other in pool if other.shape == tensor.shape])
+                tensor.copy_(source * 2)
+        return [tensor + 0 for tensor in pool]
+
+    def view(self, draw, tensor):
+        axis = draw.randrange(tensor.dim())
+        size = tensor.shape[axis]
+        start = draw.randrange(size)
+        index = [slice(None)] * tensor.dim()
+        index[axis] = slice(start, draw.randrange(start, size) + 1, draw.choice([1, 1, 2, 3]))
+        return draw.choice(
+            [
+                lambda: tensor[tuple(index)],
+                lambda: tensor.select(axis, start) if tensor.dim() > 1 else tensor,
+                lambda: tensor.permute(draw.sample(range(tensor.dim()), tensor.dim())),
+                lambda: tensor.reshape(-1, tensor.shape[-1]),
+                lambda: tensor.flatten(),
+                lambda: tensor.unsqueeze(axis) if tensor.dim() < 4 else tensor.squeeze(),
+                lambda: tensor.chunk(2, axis)[-1],
+                lambda: tensor.contiguous(),
+                lambda: tensor.to(tensor.dtype),
+            ]
+        )()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_writes_through_views_are_those_of_eager(tmp_path, seed):
+    module, inputs = Shuffle(seed), (torch.randint(-3, 4, (4, 5)).float(),)
+    compare(save(tmp_path / "shuffle.pt2", copy.deepcopy(module), inputs, "exported"), module, inputs)
 
 
 def test_constants_that_are_updated_are_inputs(tmp_path):
@@ -385,6 +462,16 @@ def test_what_cannot_be_followed_is_refused_with_op_and_place(tmp_path):
     process = neffuse("compile", archive, exit_code=2)
     assert "add_ = aten.add_.Tensor -> float32[4], test_export.py:" in process.stderr
     assert "`whole` shares it with `part`" in process.stderr or "`part` shares it with `whole`" in process.stderr
+
+
+def test_rows_name_arguments_as_schemas_do():
+    table = (ROOT / "compiler" / "src" / "import" / "aten" / "table.rs").read_text()
+    rows = re.findall(r'row\("(\w+)\.(\w+)\.(\w+)", "([^"]*)"', table)
+    assert len(rows) > 150
+    for namespace, op, overload, names in rows:
+        schema = getattr(getattr(getattr(torch.ops, namespace), op), overload)._schema
+        unknown = set(names.split()) - {argument.name for argument in schema.arguments} - {"*"}
+        assert not unknown, f"{namespace}.{op}.{overload}"
 
 
 def test_source_lines_and_modules_are_told(tmp_path):

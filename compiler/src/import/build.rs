@@ -126,14 +126,14 @@ impl Importer<'_> {
             return self.item(&node.positional);
         }
         if node.target == "const" {
-            let location = self.graph.push_location(node.location.clone());
+            let location = self.place(&node.location);
             return self.constant(&node.location.node, &node.positional, location);
         }
         let Some(overload) = aten::overload(&node.target) else {
             return Err(Refusal::Unsupported(unknown_target(&node.target)));
         };
         let arguments = overload.bind(&node.positional, &node.keywords)?;
-        let location = self.graph.push_location(node.location.clone());
+        let location = self.place(&node.location);
         let nothing = BTreeSet::new();
         let mut call = Call {
             graph: &mut self.graph,
@@ -146,6 +146,16 @@ impl Importer<'_> {
             Built::One(value) => Binding::Value(value),
             Built::Many(values) => Binding::Tuple(values),
         })
+    }
+
+    /// A location; nodes that a reader took apart in place share theirs.
+    fn place(&mut self, location: &Location) -> LocationId {
+        match self.graph.locations.last() {
+            Some(last) if last == location => {
+                LocationId(u32::try_from(self.graph.locations.len() - 1).expect("locations have 32-bit names"))
+            }
+            Some(_) | None => self.graph.push_location(location.clone()),
+        }
     }
 
     /// One result of a node with several.
@@ -330,8 +340,8 @@ fn supported_type(recorded: &Recorded) -> Result<Result<TensorType, String>, Str
         None => return Ok(Err(format!("element type {} is not supported", tensor.dtype))),
     };
     let ty = TensorType::new(dtype, shape);
-    if ty.n_elements() > MAX_ELEMENTS {
-        return Err(format!("a tensor {ty} has more than {MAX_ELEMENTS} elements"));
+    if !ty.is_addressable() {
+        return Err(format!("a tensor {ty} has {MAX_ELEMENTS} elements or more"));
     }
     Ok(Ok(ty))
 }

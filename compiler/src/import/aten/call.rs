@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::super::captured::{Argument, dtype_of};
 
-/// Elements that one tensor may have; above it a document is refused rather than planned for.
+/// A tensor of so many elements is in no memory: a document with one is refused.
 pub const MAX_ELEMENTS: usize = 1 << 40;
 
 /// Results that one node may have.
@@ -325,8 +325,8 @@ impl Call<'_> {
         let node = self.graph.push(op, operands, &[self.location])?;
         let results = self.graph.node(node).results.clone();
         for &result in &results {
-            if self.ty(result).n_elements() > MAX_ELEMENTS {
-                let message = format!("a tensor {} has more than {MAX_ELEMENTS} elements", self.ty(result));
+            if !self.ty(result).is_addressable() {
+                let message = format!("a tensor {} has {MAX_ELEMENTS} elements or more", self.ty(result));
                 return Err(Refusal::Malformed(message));
             }
         }
