@@ -17,6 +17,7 @@ mod norm;
 mod pointwise;
 mod promote;
 mod reduce;
+mod replace;
 mod table;
 
 pub use call::{Binding, Built, Call, MAX_ELEMENTS, Refusal};

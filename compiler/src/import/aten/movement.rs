@@ -183,7 +183,10 @@ pub fn slice(call: &mut Call<'_>) -> Outcome {
     call.slice(operand, axis, range, step).map(Built::One)
 }
 
-fn slice_range(call: &Call<'_>, operand: ValueId) -> Result<(usize, std::ops::Range<usize>, usize), Refusal> {
+pub(super) fn slice_range(
+    call: &Call<'_>,
+    operand: ValueId,
+) -> Result<(usize, std::ops::Range<usize>, usize), Refusal> {
     let axis = axis_of(call, operand, call.optional_int("dim")?.unwrap_or(0))?;
     let size = call.shape(operand)[axis];
     let start = clamped_position(call.optional_int("start")?.unwrap_or(0), size);
@@ -201,7 +204,7 @@ fn clamped_position(position: i64, size: usize) -> usize {
 }
 
 /// The axis that `dim` names in a tensor of rank 1 or more.
-fn axis_of(call: &Call<'_>, operand: ValueId, dim: i64) -> Result<usize, Refusal> {
+pub(super) fn axis_of(call: &Call<'_>, operand: ValueId, dim: i64) -> Result<usize, Refusal> {
     match call.rank(operand) {
         0 => Err(Refusal::Malformed("a tensor of rank 0 has no dimensions".to_owned())),
         rank => call.axis(dim, rank),
@@ -216,7 +219,7 @@ pub fn select(call: &mut Call<'_>) -> Outcome {
     select_position(call, operand, axis, position).map(Built::One)
 }
 
-fn position_in(index: i64, size: usize) -> Result<usize, Refusal> {
+pub(super) fn position_in(index: i64, size: usize) -> Result<usize, Refusal> {
     let position = if index < 0 { index.saturating_add(size as i64) } else { index };
     let position = usize::try_from(position).ok().filter(|&position| position < size);
     position.ok_or_else(|| Refusal::Malformed(format!("index {index} in a dimension of size {size}")))
@@ -331,7 +334,7 @@ fn common_dtype(call: &Call<'_>, operands: &[ValueId]) -> Result<Dtype, Refusal>
     rest.iter().try_fold(call.dtype(*first), |common, &value| promoted(common, call.dtype(value)))
 }
 
-fn join(call: &mut Call<'_>, operands: &[ValueId], dtype: Dtype, axis: usize) -> Result<ValueId, Refusal> {
+pub(super) fn join(call: &mut Call<'_>, operands: &[ValueId], dtype: Dtype, axis: usize) -> Result<ValueId, Refusal> {
     let operands = operands.iter().map(|&value| call.cast(value, dtype)).collect::<Result<Vec<_>, _>>()?;
     if let [operand] = operands[..] { Ok(operand) } else { call.apply(Concat { axis }, &operands) }
 }
@@ -493,105 +496,6 @@ fn filler(call: &mut Call<'_>, like: ValueId, axis: usize, size: usize, value: N
     let mut shape = call.shape(like);
     shape[axis] = size;
     call.full(value, call.dtype(like), &shape)
-}
-
-/// `slice_scatter`: the tensor with a range of an axis replaced.
-pub fn slice_scatter(call: &mut Call<'_>) -> Outcome {
-    let (operand, source) = (call.tensor("self")?, call.tensor("src")?);
-    let (axis, range, step) = slice_range(call, operand)?;
-    if step == 1 {
-        return replace_range(call, operand, source, axis, range).map(Built::One);
-    }
-    replace_steps(call, operand, source, axis, range, step).map(Built::One)
-}
-
-/// Every `step`th position of a range of an axis replaced. The range is seen as blocks of `step`
-/// positions, of which each first one is replaced; what is left of the last block comes by itself.
-fn replace_steps(
-    call: &mut Call<'_>,
-    operand: ValueId,
-    source: ValueId,
-    axis: usize,
-    range: std::ops::Range<usize>,
-    step: usize,
-) -> Result<ValueId, Refusal> {
-    let dtype = call.dtype(operand);
-    let shape = call.shape(operand);
-    let n_replaced = range.len().div_ceil(step);
-    let mut wanted = shape.clone();
-    wanted[axis] = n_replaced;
-    let source = call.expand(source, &wanted)?;
-    if n_replaced == 0 {
-        return Ok(operand);
-    }
-    let n_whole = (shape[axis] - range.start) / step;
-    let n_blocks = n_whole.min(n_replaced);
-    let middle = range.start + n_blocks * step;
-    let mut parts = Vec::new();
-    if range.start > 0 {
-        parts.push(call.slice(operand, axis, 0..range.start, 1)?);
-    }
-    if n_blocks > 0 {
-        let mut blocks = shape.clone();
-        blocks[axis] = n_blocks;
-        blocks.insert(axis + 1, step);
-        let kept = call.slice(operand, axis, range.start..middle, 1)?;
-        let kept = call.reshape(kept, blocks.clone())?;
-        let kept = call.slice(kept, axis + 1, 1..step, 1)?;
-        blocks[axis + 1] = 1;
-        let first = call.slice(source, axis, 0..n_blocks, 1)?;
-        let first = call.reshape(first, blocks)?;
-        let joined = join(call, &[first, kept], dtype, axis + 1)?;
-        let mut merged = shape.clone();
-        merged[axis] = n_blocks * step;
-        parts.push(call.reshape(joined, merged)?);
-    }
-    let mut rest = middle;
-    if n_replaced > n_blocks {
-        parts.push(call.slice(source, axis, n_blocks..n_replaced, 1)?);
-        rest += 1;
-    }
-    if rest < shape[axis] {
-        parts.push(call.slice(operand, axis, rest..shape[axis], 1)?);
-    }
-    join(call, &parts, dtype, axis)
-}
-
-/// `select_scatter`: the tensor with one position of an axis replaced.
-pub fn select_scatter(call: &mut Call<'_>) -> Outcome {
-    let (operand, source) = (call.tensor("self")?, call.tensor("src")?);
-    let axis = axis_of(call, operand, call.int("dim")?)?;
-    let position = position_in(call.int("index")?, call.shape(operand)[axis])?;
-    let mut shape = call.shape(source);
-    if axis > shape.len() {
-        return Err(Refusal::Malformed("the replaced slice has another rank".to_owned()));
-    }
-    shape.insert(axis, 1);
-    let source = call.reshape(source, shape)?;
-    replace_range(call, operand, source, axis, position..position + 1).map(Built::One)
-}
-
-fn replace_range(
-    call: &mut Call<'_>,
-    operand: ValueId,
-    source: ValueId,
-    axis: usize,
-    range: std::ops::Range<usize>,
-) -> Result<ValueId, Refusal> {
-    let dtype = call.dtype(operand);
-    let size = call.shape(operand)[axis];
-    let mut shape = call.shape(operand);
-    shape[axis] = range.len();
-    let source = call.expand(source, &shape)?;
-    let mut parts = Vec::new();
-    if range.start > 0 {
-        parts.push(call.slice(operand, axis, 0..range.start, 1)?);
-    }
-    parts.push(source);
-    if range.end < size {
-        parts.push(call.slice(operand, axis, range.end..size, 1)?);
-    }
-    join(call, &parts, dtype, axis)
 }
 
 /// Which side of a diagonal stays.

@@ -9,7 +9,7 @@ use super::call::{Built, Call, Number, Refusal};
 use super::movement::Triangle;
 use super::pointwise::HardGate;
 use super::reduce::Spread;
-use super::{attention, contract, create, index, movement, norm, pointwise, reduce};
+use super::{attention, contract, create, index, movement, norm, pointwise, reduce, replace};
 
 /// An overload that can be imported.
 pub struct Overload {
@@ -195,13 +195,13 @@ pub static OVERLOADS: &[Overload] = &[
     row("aten.scalar_tensor.default", "s * dtype", create::scalar_tensor),
     row("aten.scaled_dot_product_attention.default", "query key value attn_mask dropout_p is_causal * scale enable_gqa", attention::attention),
     row("aten.select.int", "self dim index", movement::select),
-    row("aten.select_scatter.default", "self src dim index", movement::select_scatter),
+    row("aten.select_scatter.default", "self src dim index", replace::select_scatter),
     row("aten.sigmoid.default", "self", |call| pointwise::float_unary(call, ops::Sigmoid)),
     row("aten.sign.default", "self", pointwise::sign),
     row("aten.silu.default", "self", |call| pointwise::float_unary(call, ops::Silu)),
     row("aten.sin.default", "self", |call| pointwise::float_unary(call, ops::Sin)),
     row("aten.slice.Tensor", "self dim start end step", movement::slice),
-    row("aten.slice_scatter.default", "self src dim start end step", movement::slice_scatter),
+    row("aten.slice_scatter.default", "self src dim start end step", replace::slice_scatter),
     row("aten.softmax.int", "self dim dtype", |call| reduce::softmax_as(call, ops::Softmax)),
     row("aten.softplus.default", "self beta threshold", pointwise::softplus),
     row("aten.special_erf.default", "self", |call| pointwise::float_unary(call, ops::Erf)),

@@ -19,6 +19,7 @@ mod archive;
 mod arguments;
 mod directory;
 mod graph;
+mod in_place;
 mod memory;
 mod nodes;
 mod schema;

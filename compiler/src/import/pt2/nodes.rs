@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ir::graph::Location;
 
 use super::arguments::{Reader, recorded, tensor_names};
+use super::in_place::{COPY, Functional, functional};
 use super::memory::{Memory, TensorId};
 use super::schema::{self, Argument as Given, Graph, Name, Node};
 use super::source::{module_path, user_line};
@@ -421,39 +422,4 @@ fn has_metadata(recorded: &RecordedTensor, keywords: &BTreeMap<String, Argument>
         Some(_) => false,
     };
     has_dtype && is_same("size", recorded.known_shape()) && is_same("stride", recorded.known_strides())
-}
-
-const COPY: &str = "aten.copy.default";
-
-/// What an in-place overload computes.
-enum Functional {
-    /// This overload's result.
-    Overload(String),
-    /// Nothing new.
-    Nothing,
-    Refused(&'static str),
-}
-
-/// How an in-place overload is computed without changing anything; `None` for other overloads.
-fn functional(target: &str) -> Option<Functional> {
-    let (op, overload) = target.strip_prefix("aten.")?.split_once('.')?;
-    if overload == "out" || overload.ends_with("_out") {
-        return Some(Functional::Refused("writing into an argument `out` is not supported"));
-    }
-    let name = match op {
-        "detach_" | "requires_grad_" => return Some(Functional::Nothing),
-        "squeeze_" | "unsqueeze_" | "transpose_" | "t_" | "swapaxes_" | "swapdims_" | "resize_" | "resize_as_"
-        | "set_" | "as_strided_" => {
-            return Some(Functional::Refused("changing the shape of a tensor in place is not supported"));
-        }
-        "copy_" => return Some(Functional::Overload(COPY.to_owned())),
-        "zero_" => "zeros_like",
-        "fill_" => "fill",
-        "__iand__" => "bitwise_and",
-        "__ior__" => "bitwise_or",
-        "__ixor__" => "bitwise_xor",
-        _ if op.starts_with("__") => return None,
-        _ => op.strip_suffix('_')?,
-    };
-    Some(Functional::Overload(format!("aten.{name}.{overload}")))
 }
