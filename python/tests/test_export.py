@@ -195,6 +195,20 @@ class Cache(nn.Module):
         return window.sum(1), self.keys[:, 6]
 
 
+class Indexed(nn.Module):
+    """Rows of a cache written at positions that are known only when the program runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("keys", torch.randn(1, 2, 8, 4))
+        self.register_buffer("rows", torch.randn(8, 4))
+
+    def forward(self, k, positions):
+        self.keys.index_copy_(2, positions, k)
+        self.rows[positions] = k[0, 0]
+        return self.keys.sum(2), self.rows[1:] * 2
+
+
 class Views(nn.Module):
     """Writes through views of views, seen by the base and by other views."""
 
@@ -328,6 +342,7 @@ class State(nn.Module):
 UPDATES = {
     "counter": (Counter, lambda: (torch.randn(3, 4),)),
     "cache": (Cache, lambda: (torch.randn(2, 2, 4),)),
+    "indexed": (Indexed, lambda: (torch.randn(1, 2, 2, 4), torch.tensor([3, 5]))),
     "views": (Views, lambda: (torch.randn(6, 4),)),
     "parts": (Parts, lambda: (torch.randn(4, 4),)),
     "copies": (Copies, lambda: (torch.randn(3, 5),)),
