@@ -83,7 +83,7 @@ impl OpDef for ScatterRows {
 /// Row `rows[i]` of each outer index, `inner` elements long, becomes row i of `values`.
 fn replaced<T: Clone>(lanes: &[T], values: &[T], rows: &[usize], n_rows: usize, inner: usize) -> Vec<T> {
     let mut replaced = lanes.to_vec();
-    let n_outer = if n_rows * inner == 0 { 0 } else { lanes.len() / (n_rows * inner) };
+    let n_outer = lanes.len().checked_div(n_rows * inner).unwrap_or(0);
     for outer in 0..n_outer {
         for (position, &row) in rows.iter().enumerate() {
             let from = (outer * rows.len() + position) * inner;
