@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 use crate::import::{ImportError, UnsupportedNode};
 
@@ -80,6 +81,18 @@ impl Error {
                 message.push_str(help);
             }
             Error::Unsupported { .. } => {}
+        }
+        self
+    }
+
+    /// This error with the file that it is about as its place.
+    pub fn in_file(mut self, path: &Path) -> Error {
+        match &mut self {
+            Error::Input(message) | Error::TooWide(message) | Error::Internal(message) | Error::Mismatch(message) => {
+                *message = format!("{}: {message}", path.display());
+            }
+            // These name their place, or have it rendered.
+            Error::Usage(_) | Error::File(_) | Error::Text(_) | Error::Unsupported { .. } => {}
         }
         self
     }

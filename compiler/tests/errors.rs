@@ -26,11 +26,12 @@ fn first_lines_stand_alone_and_the_rest_is_indented() {
     write("binary.ir", b"\xff\xfe");
     write("broken.neff", b"not a NEFF");
     write("broken.npz", b"not an archive");
+    write("empty.npz", &compiler::npz::write(std::iter::empty()).unwrap());
     write("wide.ir", b"graph @g {\n  input %0 \"x\": f64[2] dynamic\n  %1 = abs %0 : f64[2]\n  output %1 \"\"\n}\n");
     let rms_norm = graph("rms_norm_naive_bf16.inf.json");
     let (exit_code, _) = neffuse(folder.path(), &["compile", &rms_norm, "-o", "good.neff"]);
     assert_eq!(exit_code, 0);
-    let cases: [(&[&str], i32, &str); 16] = [
+    let cases: [(&[&str], i32, &str); 20] = [
         (&["compile", "missing.json"], 1, "error[file]: missing.json: "),
         (&["compile", "broken.json"], 1, "error[bad-input]: broken.json: "),
         (&["compile", "broken.ir"], 1, "error[syntax]: broken.ir:3:8: "),
@@ -53,6 +54,10 @@ fn first_lines_stand_alone_and_the_rest_is_indented() {
         (&["compile", &rms_norm, "--tarket", "trn2"], 1, "error[usage]: unexpected argument '--tarket' found"),
         (&["explain", &rms_norm, "--why-not", "rmsnorm"], 1, "error[usage]: --why-not: no fused op is named `rmsnorm`"),
         (&["info", "broken.neff"], 1, "error[bad-input]: broken.neff: "),
+        (&["run", "good.neff", "--inputs", "broken.npz", "--outputs", "y.npz"], 1, "error[bad-input]: broken.npz: "),
+        (&["run", "broken.neff", "--inputs", "empty.npz", "--outputs", "y.npz"], 1, "error[bad-input]: broken.neff: "),
+        (&["run", "good.neff", "--inputs", "empty.npz", "--outputs", "y.npz"], 1, "error[bad-input]: good.neff: "),
+        (&["profile", "broken.neff"], 1, "error[bad-input]: broken.neff: "),
         (&["run", "good.neff", "--inputs", "missing.npz", "--outputs", "y.npz"], 1, "error[file]: missing.npz: "),
         (&["profile", "good.neff", "--eager"], 1, "error[usage]: --eager needs the graph, not the NEFF"),
     ];

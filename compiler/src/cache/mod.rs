@@ -53,6 +53,7 @@ pub fn build(
     let key = Key::new(graph, options);
     let digest = key.digest();
     if let Lookup::Hit(entry) = lookup(cache, &digest) {
+        watcher.show(&format!("compile cache: hit {}", &digest[..12]));
         return Ok(hit(cache, &digest, *entry, start));
     }
     let lock = cache.lock(&digest, &mut || watcher.show("waiting for another process that compiles the same graph"));

@@ -34,8 +34,9 @@ const MAX_PRINTED_NODES: usize = 40;
 #[command(after_help = "\
 Examples:
   neffuse bisect model.json
-  neffuse bisect model.json --numerics approx --output-dir found     keep before.ir and after.ir
-  neffuse bisect model.json --command 'python3 compare.py {}'        {} is the NEFF; its exit code counts")]
+  neffuse bisect model.json --numerics approx
+  neffuse bisect model.json --output-dir found      keep before.ir and after.ir
+  neffuse bisect model.json --command 'python3 compare.py {}'")]
 pub(super) struct BisectArgs {
     /// The graph, as for `neffuse compile`
     input: PathBuf,

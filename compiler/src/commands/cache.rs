@@ -27,7 +27,7 @@ const MAX_NAME_CHARS: usize = 32;
 #[command(after_help = "\
 Examples:
   neffuse cache ls
-  neffuse cache why model.json --target trn3     found, or what differs from the nearest entry
+  neffuse cache why model.json --target trn3     found, or what differs
   neffuse cache clear --all
   NEFFUSE_CACHE_DIR=/tmp/cache neffuse compile model.json")]
 pub(super) struct CacheArgs {

@@ -109,6 +109,7 @@ pub fn check(what: &Check<'_>, watcher: &mut dyn Watcher) -> Result<CheckOutcome
     let mut report = built.report;
     refuse_large(evaluation_bytes(&imported), what)?;
     let samples = samples_for(&imported, what.input)?;
+    watcher.show("simulating");
     let run = || {
         let executable = Executable::load(&built.neff)?;
         refuse_large(executable.machine().device_bytes(), what)?;
@@ -119,6 +120,7 @@ pub fn check(what: &Check<'_>, watcher: &mut dyn Watcher) -> Result<CheckOutcome
     };
     let (executable, timeline, outputs) = with_report(run(), "check", &imported, what.options)?;
     report.note_timeline(&executable, &timeline);
+    watcher.show("evaluating the reference");
     let standard = Standard::of(&imported, &samples)?;
     let verdict = standard.judge(&imported, &outputs);
     report.note_verdict(&verdict);

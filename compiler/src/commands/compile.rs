@@ -23,7 +23,7 @@ use crate::samples::{recorded_path, samples_for};
 #[command(after_help = "\
 Examples:
   neffuse compile model.json -o model.neff --target trn3
-  neffuse compile model.json --emit graph                  the fused graph as text
+  neffuse compile model.json --emit graph      the fused graph as text
   neffuse compile model.json --print-after fuse --stop-after fuse
   neffuse compile model.json --report json | jq .hbm_read_bytes")]
 pub(super) struct CompileArgs {

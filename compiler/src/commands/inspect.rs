@@ -11,6 +11,10 @@ use crate::error::Error;
 
 /// Show what is in a NEFF, the vendor's included
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  neffuse info model.neff
+  neffuse info vendor.neff --report json | jq .")]
 pub(super) struct InfoArgs {
     /// The NEFF
     neff: PathBuf,
@@ -20,6 +24,9 @@ pub(super) struct InfoArgs {
 
 /// Write the members of a NEFF into a folder
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  neffuse unpack model.neff model")]
 pub(super) struct UnpackArgs {
     /// The NEFF
     neff: PathBuf,
@@ -29,6 +36,10 @@ pub(super) struct UnpackArgs {
 
 /// Print the instructions of a NEFF
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  neffuse objdump model.neff
+  neffuse objdump model.neff | grep '^pe:'            what the tensor engine does")]
 pub(super) struct ObjdumpArgs {
     /// The NEFF
     neff: PathBuf,

@@ -2,11 +2,12 @@
 //!
 //! Commands return what they found; [`main`] alone prints, and turns errors into exit codes.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ir::Graph;
 use ir::target::TargetName;
 use passes::Numerics;
@@ -20,6 +21,7 @@ mod bisect;
 mod cache;
 mod check;
 mod compile;
+mod completions;
 mod explain;
 mod inspect;
 mod output;
@@ -28,6 +30,10 @@ mod profile;
 mod progress;
 mod reduce;
 mod run;
+mod style;
+
+use progress::{Verbosity, set_verbosity};
+use style::{color_choice, painted, stream_choice};
 
 pub use check::{Check, CheckOutcome, check};
 pub use compile::{BuildOutcome, CompileOutcome, Parameters, build_file, compile_file};
@@ -40,18 +46,29 @@ pub use run::run_npz;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// Colours on terminals (`auto`; not where NO_COLOR is set), everywhere or nowhere
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
+    color: ColorChoice,
+    /// Print results and errors, but no summaries, notices and progress
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Output")]
+    quiet: bool,
+    /// Print the time and counts of every pass
+    #[arg(short, long, global = true, help_heading = "Output")]
+    verbose: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  neffuse compile model.json -o model.neff     compile a captured graph for trn2
-  neffuse check model.json                     compile, simulate, compare with PyTorch
-  neffuse profile model.json --eager           predicted time, beside one dispatch per node
-  neffuse explain model.json                   what was fused, by which rules
+  neffuse compile model.json -o model.neff   compile a captured graph for trn2
+  neffuse check model.json                   compile, simulate, compare
+  neffuse profile model.json --eager         predicted time, also node by node
+  neffuse explain model.json                 what was fused, by which rules
   neffuse run model.neff --inputs x.npz --outputs y.npz
-  neffuse info any.neff                        what is in a NEFF, the vendor's included
+  neffuse info any.neff                      what is in a NEFF, the vendor's too
+  neffuse COMMAND --help                     examples of each command
 
-Exit codes: 0 ok, 1 bad input or usage, 2 unsupported graph, 3 internal fault, 4 mismatch.";
+Exit codes: 0 ok, 1 bad input or usage, 2 unsupported graph, 3 internal fault,
+4 mismatch.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -67,6 +84,7 @@ enum Command {
     Info(inspect::InfoArgs),
     Unpack(inspect::UnpackArgs),
     Objdump(inspect::ObjdumpArgs),
+    Completions(completions::CompletionsArgs),
 }
 
 /// How to compile; the same for every command that does.
@@ -162,7 +180,11 @@ impl Outcome {
 pub fn main() -> ExitCode {
     // Panics are reported as internal errors, with the message once.
     silence_panics();
-    let cli = match Cli::try_parse() {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let color = color_choice(&arguments);
+    stream_choice(color).write_global();
+    let matches = Cli::command().color(color).try_get_matches_from(arguments);
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and versions are no errors.
@@ -175,11 +197,27 @@ pub fn main() -> ExitCode {
             return ExitCode::from(1);
         }
     };
-    let outcome = guarded(|| Ok(dispatch(cli.command))).unwrap_or_else(|error| failed(&error));
+    let verbosity = match (cli.quiet, cli.verbose) {
+        (true, _) => Verbosity::Quiet,
+        (false, true) => Verbosity::Verbose,
+        (false, false) => Verbosity::Normal,
+    };
+    set_verbosity(verbosity);
+    let mut outcome = guarded(|| Ok(dispatch(cli.command))).unwrap_or_else(|error| failed(&error));
+    if verbosity == Verbosity::Quiet {
+        outcome.stderr = only_error(&outcome.stderr).to_owned();
+    }
     // A closed pipe ends the reader's interest, not the command's success.
-    let _ = std::io::stderr().write_all(outcome.stderr.as_bytes());
+    let _ = anstream::stderr().write_all(painted(&outcome.stderr).as_bytes());
     let _ = std::io::stdout().write_all(outcome.stdout.as_bytes());
     ExitCode::from(outcome.exit_code)
+}
+
+/// The error in what a command says, without what stands before it.
+fn only_error(stderr: &str) -> &str {
+    let starts = std::iter::once(0).chain(stderr.match_indices('\n').map(|(end, _)| end + 1));
+    let mut errors = starts.map(|start| &stderr[start..]).filter(|rest| rest.starts_with("error["));
+    errors.next().unwrap_or_default()
 }
 
 fn dispatch(command: Command) -> Outcome {
@@ -195,6 +233,7 @@ fn dispatch(command: Command) -> Outcome {
         Command::Cache(arguments) => cache::command(&arguments).unwrap_or_else(|error| failed(&error)),
         Command::Info(arguments) => inspect::info(&arguments).unwrap_or_else(|error| failed(&error)),
         Command::Unpack(arguments) => inspect::unpack(&arguments).unwrap_or_else(|error| failed(&error)),
+        Command::Completions(arguments) => completions::command(&arguments),
         Command::Objdump(arguments) => inspect::objdump(&arguments).unwrap_or_else(|error| failed(&error)),
     }
 }

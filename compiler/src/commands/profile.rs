@@ -46,6 +46,9 @@ pub(super) struct ProfileArgs {
 /// dispatch per operator, the other two are one NEFF each. The dispatch constant is fitted on the
 /// published totals; device bodies are simulated.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  neffuse three-way rms_norm_naive.json rms_norm_builtin.json")]
 pub(super) struct ThreeWayArgs {
     /// Graph of the naive spelling
     naive: PathBuf,
@@ -101,7 +104,9 @@ fn profile(arguments: &ProfileArgs) -> Result<Profile, Error> {
         let outcome = build_file(&arguments.input, Parameters::Inputs, &options, cache.as_ref(), &mut terminal)?;
         (outcome.built.report, outcome.built.neff)
     };
-    let executable = if is_neff { Executable::load_file(&neff)? } else { Executable::load(&neff)? };
+    let load = if is_neff { Executable::load_file } else { Executable::load };
+    let executable = load(&neff).map_err(|error| error.in_file(&arguments.input))?;
+    terminal.show("simulating");
     let timeline = executable.timeline()?;
     report.note_timeline(&executable, &timeline);
     report.ok = true;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Outcome, read_file, write_atomically};
+use super::progress::Terminal;
+use super::{Outcome, read_file, stem, write_atomically};
 use crate::error::Error;
 use crate::execute::{Executable, Slot};
 use crate::import::is_archive;
@@ -22,7 +23,7 @@ use crate::npz::{self, Archive};
 Examples:
   neffuse run model.neff --inputs x.npz --outputs y.npz
   neffuse run model.neff --inputs x.npz --weights model.pt2 --outputs y.npz
-  neffuse run model.neff --inputs x.npz --weights parameters.npz --outputs y.npz")]
+  neffuse run model.neff --inputs x.npz --weights w.npz --outputs y.npz")]
 pub(super) struct RunArgs {
     /// The NEFF
     neff: PathBuf,
@@ -154,16 +155,20 @@ fn run(arguments: &RunArgs) -> Result<Vec<u8>, Error> {
     let n_bytes = neff.len() as u64 + inputs.len() as u64;
     let inputs = arrays(&arguments.inputs, &inputs)?;
     let limit_bytes = |weights_bytes: u64| device_limit_bytes(arguments.memory_limit, n_bytes + weights_bytes);
+    let _bar = Terminal::new(&format!("running {}", stem(&arguments.neff)));
+    let run = |sources: Vec<Source<'_>>, limit_bytes: u64| {
+        run_sources(&neff, sources, limit_bytes).map_err(|error| error.in_file(&arguments.neff))
+    };
     match &arguments.weights {
-        None => run_sources(&neff, vec![inputs], limit_bytes(0)),
+        None => run(vec![inputs], limit_bytes(0)),
         Some(path) if is_archive(path) => {
             let file = ArchiveFile::open(path)?;
             let limit_bytes = limit_bytes(file.bytes().len() as u64);
-            file.with_tensors(|tensors| run_sources(&neff, vec![inputs, Source::Stored(tensors)], limit_bytes))
+            file.with_tensors(|tensors| run(vec![inputs, Source::Stored(tensors)], limit_bytes))
         }
         Some(path) => {
             let weights = read_file(path)?;
-            run_sources(&neff, vec![inputs, arrays(path, &weights)?], limit_bytes(weights.len() as u64))
+            run(vec![inputs, arrays(path, &weights)?], limit_bytes(weights.len() as u64))
         }
     }
 }
