@@ -39,6 +39,9 @@ fn write_seeds() {
         let path = repository().join(format!("tests/graphs/{name}.inf.json"));
         put("fxg", &format!("{name}.json"), &std::fs::read(path).unwrap());
     }
+    for name in ["stored.pt2", "updated.pt2"] {
+        put("pt2", name, &std::fs::read(repository().join("tests/graphs/import/pt2").join(name)).unwrap());
+    }
     for name in CASES {
         let text = std::fs::read_to_string(repository().join(format!("tests/cases/{name}.ir"))).unwrap();
         put("ir_graph", &format!("{name}.ir"), text.as_bytes());
