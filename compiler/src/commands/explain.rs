@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use clap::Args;
 use ir::graph::{Location, LocationId};
 use passes::canonicalize;
-use passes::fuse::{Answer, FuseOptions, fused_op_names, why_not};
+use passes::fuse::{Answer, FuseOptions, StopReason, fused_op_names, rule_names, why_not};
 use passes::manager::PassError;
 
 use super::compile::{CompileOutcome, Parameters, compile_file};
 use super::progress::Terminal;
-use super::{CompileOptions, Outcome, ReportArgs, pass_names, stem};
+use super::{CompileOptions, Outcome, ReportArgs, stem};
 use crate::error::Error;
 use crate::pipeline::{Compiled, Options};
-use crate::report::limits;
+use crate::report::{limits, microseconds};
 
 /// Explain what was fused and why
 ///
@@ -90,8 +90,9 @@ fn missing_text(outcome: &CompileOutcome, options: &Options, asked: &[String]) -
         text += &format!("\n{heading}: {why}\n");
         for location in &why.locations {
             let Location { node, target, module, line } = &canonical.locations[location.index()];
-            let place = [module.as_str(), line.as_str()].join(" ");
-            text += &format!("  at   {node} = {target} {}\n", place.trim());
+            let places = [target, module, line].into_iter().filter(|place| !place.is_empty());
+            let places: Vec<&str> = places.map(String::as_str).collect();
+            text += &format!("  at   {node} ({})\n", places.join(", "));
         }
     }
     Ok(text)
@@ -110,8 +111,12 @@ fn text(name: &str, CompileOutcome { imported, compiled, report }: &CompileOutco
         for source in &fusion.sources {
             text += &format!("  from {source}\n");
         }
-        if !fusion.rules.is_empty() {
-            text += &format!("  by   {}\n", fusion.rules.join(", "));
+        if fusion.rules.is_empty() {
+            text += "  by   the model itself\n";
+        }
+        for rule in &fusion.rules {
+            let class = rule_names().find(|(name, _)| name == rule).map_or("", |(_, class)| class.name());
+            text += &format!("  by   {rule} [{class}]\n");
         }
     }
     text + missing + &fuse_text(compiled)
@@ -119,18 +124,30 @@ fn text(name: &str, CompileOutcome { imported, compiled, report }: &CompileOutco
 
 fn fuse_text(compiled: &Compiled) -> String {
     let fuse = &compiled.fuse;
+    let [before_us, after_us, bound_us] = [fuse.cost_before_ps, fuse.cost_ps, fuse.bound_ps].map(microseconds);
+    let regions = if fuse.n_regions == 1 { "1 region".to_owned() } else { format!("{} regions", fuse.n_regions) };
     let mut text = format!(
-        "\n{} regions, {} of them distinct; cost {} ps before, {} ps after, no choice below {} ps\n",
-        fuse.n_regions, fuse.n_distinct_regions, fuse.cost_before_ps, fuse.cost_ps, fuse.bound_ps
+        "\n{regions}, {} distinct; estimated {before_us:.3} us before, {after_us:.3} us after, no choice below \
+         {bound_us:.3} us\n",
+        fuse.n_distinct_regions
     );
     for limit in limits(&compiled.passes) {
         text += &format!("stopped at a limit, {limit}: the result is right, more might have been found\n");
     }
     for (reason, count) in &fuse.stop_reasons {
-        text += &format!("saturation stopped {count} times: {}\n", reason.name());
+        let ending = match reason {
+            StopReason::Saturated => "nothing more to find",
+            StopReason::NodeLimit => "too many alternatives",
+            StopReason::IterationLimit => "too many rounds",
+            StopReason::OutOfFuel => "the fuel is spent",
+        };
+        text += &format!("search ended in {count} of the distinct ones: {ending}\n");
+    }
+    if !fuse.n_applications.is_empty() {
+        text += "rules applied\n";
     }
     for (rule, count) in &fuse.n_applications {
         text += &format!("{count:>8}  {rule}\n");
     }
-    text + &format!("passes: {}\n", pass_names())
+    text
 }

@@ -98,7 +98,7 @@ pub struct CompileOptions {
     #[arg(long, value_parser = numerics, default_value = "contract", value_name = "exact|reassoc|contract|approx")]
     numerics: Numerics,
     /// Print the graph or program after this pass (`all`: after every pass); may be repeated
-    #[arg(long, value_name = "PASS", help_heading = "Debugging")]
+    #[arg(long, value_name = "PASS", help_heading = "Debugging", long_help = print_after_help())]
     print_after: Vec<String>,
     /// Stop after this pass
     #[arg(long, value_name = "PASS", help_heading = "Debugging")]
@@ -131,6 +131,13 @@ impl CompileOptions {
     fn cache(&self) -> Result<Option<Cache>, Error> {
         if self.no_cache { Ok(None) } else { Cache::from_variables(&|name| std::env::var_os(name)) }
     }
+}
+
+fn print_after_help() -> String {
+    let passes = PASSES.join(", ");
+    format!(
+        "Print the graph or program after this pass (`all`: after every pass); may be repeated. Passes are {passes}"
+    )
 }
 
 fn target(text: &str) -> Result<TargetName, String> {
@@ -265,9 +272,4 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Error> {
 /// The default output beside the working directory: `x.neff` for `x.json`.
 fn default_output(input: &Path, extension: &str) -> PathBuf {
     PathBuf::from(format!("{}.{extension}", stem(input)))
-}
-
-/// Names of all passes, for help texts.
-fn pass_names() -> String {
-    PASSES.join(", ")
 }

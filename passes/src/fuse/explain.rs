@@ -55,6 +55,7 @@ impl fmt::Display for WhyNot {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let op = &self.op;
         match &self.answer {
+            Answer::Recognised { count: 1 } => write!(formatter, "`{op}` is recognised once"),
             Answer::Recognised { count } => write!(formatter, "`{op}` is recognised, {count} times"),
             Answer::LostOnCost { cost_ps, chosen_ps } => {
                 let (cost, chosen) = (*cost_ps as f64 / 1e6, *chosen_ps as f64 / 1e6);

@@ -41,7 +41,21 @@ fn rms_norm(axis: usize) -> Graph {
 #[test]
 fn what_is_there_is_counted() {
     let found = why(&rms_norm(1), "rms_norm", &FuseOptions::new(Numerics::Contract));
-    assert_eq!(found.to_string(), "`rms_norm` is recognised, 1 times");
+    assert_eq!(found.to_string(), "`rms_norm` is recognised once");
+}
+
+#[test]
+fn what_costs_more_than_it_saves_is_told_with_both_costs() {
+    // The product is wanted without the bias, too: fused, it would be computed twice.
+    let mut sketch = Sketch::new();
+    let (x, weight) = (sketch.input(F32, &[4, 16]), sketch.input(F32, &[16, 8]));
+    let product = sketch.op(ir::ops::Matmul { transpose_lhs: false, transpose_rhs: false, dtype: F32 }, &[x, weight]);
+    let bias = sketch.input(F32, &[8]);
+    let sum = sketch.op(Add, &[product, bias]);
+    let found = why(&sketch.finish(&[product, sum]), "fused_matmul", &FuseOptions::new(Numerics::Contract));
+    let Answer::LostOnCost { cost_ps, chosen_ps } = found.answer else { panic!("{found}") };
+    assert!(cost_ps > chosen_ps, "{found}");
+    assert!(found.to_string().starts_with("`fused_matmul` is possible and not chosen: "), "{found}");
 }
 
 #[test]
