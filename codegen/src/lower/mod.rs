@@ -99,7 +99,7 @@ struct Lowerer<'g> {
 
 impl<'g> Lowerer<'g> {
     fn new(graph: &'g Graph, target: TargetName) -> Self {
-        let mut program = Program::new(graph.name.clone(), target);
+        let mut program = Program::new(without_nul(&graph.name), target);
         program.locations = graph.locations.clone();
         Lowerer {
             graph,
@@ -132,7 +132,7 @@ impl<'g> Lowerer<'g> {
                 Some(output) => HbmKind::Updated { input: position as u32, output: output as u32 },
                 None => HbmKind::Input(position as u32),
             };
-            let tensor = self.new_tensor(input.name.clone(), kind, ty.dtype, &ty.shape, size);
+            let tensor = self.new_tensor(without_nul(&input.name), kind, ty.dtype, &ty.shape, size);
             let map = Map::hbm(tensor, ty.dtype, &ty.shape, &strides);
             self.storage[input.value.index()] = Some(Storage::Map(map));
         }
@@ -495,6 +495,11 @@ impl<'g> Lowerer<'g> {
     fn define_tiles(&mut self, value: ValueId, set: TileSet) {
         self.storage[value.index()] = Some(Storage::Tiles(set));
     }
+}
+
+/// A name as kernel objects can hold it: a NUL ends their names.
+fn without_nul(name: &str) -> String {
+    name.replace('\0', "\u{fffd}")
 }
 
 fn strides_or_packed(strides: Option<&[i64]>, shape: &[usize]) -> SmallVec<[i64; 6]> {
