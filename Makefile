@@ -6,6 +6,7 @@
 #   make test   all tests
 #   make lint   formatting and lints of Rust and Python, documentation
 #   make bench  compile times
+#   make fuzz   every reader of files, FUZZ_SECONDS each; make fuzz-short takes a minute
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -16,7 +17,7 @@ RUST_SOURCES := $(shell find ir passes codegen neff simulator compiler python/sr
 	Cargo.toml Cargo.lock $(wildcard */Cargo.toml)
 WHEEL_SOURCES := $(RUST_SOURCES) pyproject.toml $(wildcard python/neffuse/*.py)
 
-.PHONY: dev demo test test-rust test-python snapshots lint bench
+.PHONY: dev demo test test-rust test-python snapshots lint bench fuzz fuzz-short fuzz-tool
 
 dev: target/release/neffuse .venv/.wheel
 
@@ -68,3 +69,16 @@ lint: .venv/.wheel
 
 bench:
 	cargo bench --locked --bench compile
+
+CARGO_FUZZ := 0.13.1
+FUZZ_SECONDS ?= 300
+
+fuzz-tool:
+	@cargo fuzz --version > /dev/null 2>&1 || cargo install --locked --version $(CARGO_FUZZ) cargo-fuzz
+
+fuzz: fuzz-tool
+	fuzz/run $(FUZZ_SECONDS)
+
+# Seven targets in a minute.
+fuzz-short: FUZZ_SECONDS := 8
+fuzz-short: fuzz
