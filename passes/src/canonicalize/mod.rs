@@ -34,7 +34,7 @@ pub const NAME: &str = "canonicalize";
 /// as more rounds would make it.
 const MAX_ROUNDS: usize = 16;
 
-/// The statistic that says that [`MAX_ROUNDS`] ended the work.
+/// The statistic that says that a limit of rounds ended the work.
 pub const ROUND_LIMIT: &str = "round-limit";
 
 /// The graph in canonical form and how often each rule fired.
