@@ -1,5 +1,6 @@
 //! Graph to program lowering, linking and packaging.
 
+mod integers;
 pub mod link;
 pub mod lower;
 pub mod map;

@@ -16,6 +16,7 @@ use neff::members::{
     to_compact_json, to_pretty_json,
 };
 
+use crate::integers;
 use crate::link::LinkedKernel;
 
 /// Transfers of one logical core spread over this many queues.
@@ -258,14 +259,16 @@ fn npy_type(dtype: Dtype) -> &'static str {
     }
 }
 
-/// Inputs and outputs with their position in the graph and, where they are not packed, their steps
-/// in elements.
+/// Inputs and outputs with their position in the graph, their steps in elements where they are not
+/// packed, and how large integers may be.
 fn tensor_map(graph: &Graph, program: &Program, names: &[String], pointers: &BTreeMap<u32, Pointer>) -> TensorMap {
     let mut map = TensorMap::new();
+    let integer_bits = integers::input_bits(graph);
     for (tensor, name) in program.tensors.iter().zip(names) {
         let dtype = element_name(tensor.dtype);
         let mut add = |name: &str, kind: TensorKind, position: u32, alias_of: Option<&String>| {
-            let strides = if kind == TensorKind::Input {
+            let is_input = kind == TensorKind::Input;
+            let strides = if is_input {
                 &graph.inputs[position as usize].strides
             } else {
                 &graph.outputs[position as usize].strides
@@ -273,6 +276,9 @@ fn tensor_map(graph: &Graph, program: &Program, names: &[String], pointers: &BTr
             let mut entry = TensorEntry::io(name, kind, dtype, &shape_of(tensor));
             entry.position = Some(position);
             entry.alias_of = alias_of.cloned();
+            if is_input {
+                entry.integer_bits = Some(integer_bits[position as usize]).filter(|&bits| bits < 32);
+            }
             let packed: Vec<i64> = packed_strides(&tensor.shape).iter().map(|&step| step as i64).collect();
             if let Some(strides) = strides
                 && strides.as_slice() != packed.as_slice()

@@ -11,6 +11,7 @@ use ir::types::Shape;
 use ir::{Dtype, Graph, Node, Op, ValueId};
 use smallvec::SmallVec;
 
+use crate::integers;
 use crate::lower::ROW_ELEMENTS;
 use crate::map::N_PARTITIONS;
 use crate::weights::request_layouts;
@@ -50,6 +51,9 @@ pub fn place(graph: &Graph) -> Result<Graph, Vec<Unsupported>> {
     if faults.is_empty() && n_tiles > MAX_GRAPH_TILES {
         let reason = format!("about {n_tiles} tiles in all, more than {MAX_GRAPH_TILES}");
         faults.push(Unsupported { node: None, reason });
+    }
+    if faults.is_empty() {
+        faults = integers::refused(graph);
     }
     if !faults.is_empty() {
         return Err(faults);

@@ -27,6 +27,10 @@ pub struct TensorEntry {
     pub alias_of: Option<String>,
     /// Element type by name.
     pub dtype: String,
+    /// This project's key: how many bits the 64-bit integers of an input may have where that is less than 32, such
+    /// that no integer of the program leaves 32 bits.
+    #[serde(with = "integer::optional", skip_serializing_if = "Option::is_none")]
+    pub integer_bits: Option<u32>,
     /// Whether it is a constant.
     pub is_const: bool,
     /// Input or output; absent on constants and intermediates.
