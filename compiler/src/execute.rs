@@ -4,8 +4,9 @@
 //! have the strides that the NEFF's tensor map declares. 64-bit integers that the device's 32-bit
 //! arithmetic cannot hold are refused here, before anything runs.
 
-use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use ir::program::{Engine, InstructionKind};
 use ir::reference::Value;
@@ -16,6 +17,7 @@ use simulator::{InstructionId, LoadError, Machine, RunError, TensorBytes, Tensor
 use smallvec::SmallVec;
 
 use crate::error::Error;
+use crate::kept::{Copy, Kept};
 use crate::strided::{View, ViewMut, extent_bytes, is_same_layout};
 
 /// A loaded NEFF.
@@ -24,6 +26,28 @@ pub struct Executable {
     origin: Origin,
     inputs: Vec<Option<Slot>>,
     outputs: Vec<Option<Slot>>,
+    /// By position of each input, its converted copy where it is a weight.
+    weights: Vec<Option<Kept>>,
+    /// Of all runs, without what happens before and after the program.
+    simulated_ns: AtomicU64,
+}
+
+/// An input in device layout.
+enum Buffer<'a> {
+    /// The caller's memory.
+    Borrowed(&'a [u8]),
+    Converted(Vec<u8>),
+    Kept(Arc<Copy>),
+}
+
+impl Buffer<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Buffer::Borrowed(bytes) => bytes,
+            Buffer::Converted(bytes) => bytes,
+            Buffer::Kept(copy) => &copy.bytes,
+        }
+    }
 }
 
 /// Where a NEFF comes from, and so whose fault a wrong program is.
@@ -53,6 +77,8 @@ pub struct Slot {
     /// Steps of the device buffer in elements.
     strides: SmallVec<[usize; 6]>,
     size_bytes: usize,
+    /// Bits that 64-bit integers may have, the sign included.
+    integer_bits: u32,
 }
 
 /// Instructions of a program, counted.
@@ -93,7 +119,23 @@ impl Executable {
             tensors.into_iter().map(|tensor| tensor.map(|tensor| slot(tensor, &map)).transpose()).collect()
         };
         let (inputs, outputs) = (slots(machine.inputs())?, slots(machine.outputs())?);
-        Ok(Executable { machine, origin, inputs, outputs })
+        let weights = inputs.iter().map(|_| None).collect();
+        Ok(Executable { machine, origin, inputs, outputs, weights, simulated_ns: AtomicU64::new(0) })
+    }
+
+    /// Marks inputs that seldom change: where one has another layout on the device, its converted
+    /// copy is kept for as long as its content stays the same.
+    pub fn keep_converted(&mut self, positions: impl IntoIterator<Item = usize>) {
+        for position in positions {
+            if let Some(weight) = self.weights.get_mut(position) {
+                *weight = Some(Kept::default());
+            }
+        }
+    }
+
+    /// How long programs have been running in all runs, in nanoseconds.
+    pub fn simulated_ns(&self) -> u64 {
+        self.simulated_ns.load(Ordering::Relaxed)
     }
 
     /// Inputs by position; `None` where the program reads none.
@@ -143,16 +185,19 @@ impl Executable {
     /// # Errors
     /// As [`Executable::run`], and for inputs of another type.
     pub fn run_views(&self, inputs: &[Option<View<'_>>]) -> Result<Results<'_>, Error> {
-        let mut buffers: Vec<Option<Cow<'_, [u8]>>> = Vec::new();
+        let mut buffers: Vec<Option<Buffer<'_>>> = Vec::with_capacity(self.inputs.len());
         for (position, slot) in self.inputs.iter().enumerate() {
             let given = inputs.get(position).and_then(Option::as_ref);
             buffers.push(match (slot, given) {
-                (Some(slot), Some(view)) => Some(slot.buffer(position, *view)?),
+                (Some(slot), Some(view)) => Some(slot.buffer(position, *view, self.weights[position].as_ref())?),
                 (Some(_), None) | (None, _) => None,
             });
         }
-        let buffers: Vec<Option<&[u8]>> = buffers.iter().map(Option::as_deref).collect();
+        let buffers: Vec<Option<&[u8]>> =
+            buffers.iter().map(|buffer| buffer.as_ref().map(|buffer| buffer.bytes())).collect();
+        let start = Instant::now();
         let outputs = self.machine.run(&buffers).map_err(|error| self.run_error(&error))?;
+        self.simulated_ns.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         Ok(Results { slots: &self.outputs, tensors: outputs.tensors })
     }
 
@@ -261,7 +306,7 @@ impl Results<'_> {
 
 impl Slot {
     /// The device buffer of a tensor.
-    fn buffer<'a>(&self, position: usize, view: View<'a>) -> Result<Cow<'a, [u8]>, Error> {
+    fn buffer<'a>(&self, position: usize, view: View<'a>, weight: Option<&Kept>) -> Result<Buffer<'a>, Error> {
         let Slot { name, ty, .. } = self;
         if ty != view.ty {
             return Err(Error::Input(format!("input {position} (`{name}`) is {}, not {ty}", view.ty)));
@@ -274,25 +319,35 @@ impl Slot {
             self.check_range(position, view)?;
         }
         if view.bytes.len() == self.size_bytes && is_same_layout(&ty.shape, view.strides, &self.strides) {
-            return Ok(Cow::Borrowed(view.bytes));
+            return Ok(Buffer::Borrowed(view.bytes));
         }
-        let mut buffer = vec![0; self.size_bytes];
-        view.copy_to(&mut ViewMut { ty, strides: &self.strides, bytes: &mut buffer });
-        Ok(Cow::Owned(buffer))
+        let convert = || {
+            let mut bytes = vec![0; self.size_bytes];
+            view.copy_to(&mut ViewMut { ty, strides: &self.strides, bytes: &mut bytes });
+            bytes
+        };
+        Ok(match weight {
+            Some(weight) => Buffer::Kept(weight.of(view, convert)),
+            None => Buffer::Converted(convert()),
+        })
     }
 
     fn check_range(&self, position: usize, view: View<'_>) -> Result<(), Error> {
-        let too_wide = view.elements().find_map(|bytes| {
+        let Slot { name, integer_bits, .. } = self;
+        let limit = 1i64 << (integer_bits - 1);
+        let too_wide = |bytes: &[u8]| {
             let number = i64::from_le_bytes(bytes.try_into().expect("an i64 has eight bytes"));
-            i32::try_from(number).is_err().then_some(number)
-        });
-        match too_wide {
-            None => Ok(()),
-            Some(number) => {
-                let name = &self.name;
-                Err(Error::TooWide(format!("input {position} (`{name}`): {number} does not fit 32 bits")))
-            }
-        }
+            (number < -limit || number >= limit).then_some(number)
+        };
+        let is_packed = view.bytes.len() == self.ty.size_bytes();
+        let too_wide = if is_packed {
+            view.bytes.chunks_exact(Dtype::I64.size_bytes()).find_map(too_wide)
+        } else {
+            view.elements().find_map(too_wide)
+        };
+        let Some(number) = too_wide else { return Ok(()) };
+        let why = if *integer_bits < 32 { ", which the program needs to compute in 32 bits" } else { "" };
+        Err(Error::TooWide(format!("input {position} (`{name}`): {number} does not fit {integer_bits} bits{why}")))
     }
 }
 
@@ -309,12 +364,17 @@ fn slot(tensor: TensorInfo, map: &TensorMap) -> Result<Slot, Error> {
         let message = format!("tensor `{}`: {ty} cannot have strides {declared:?}", tensor.name);
         return Err(Error::Input(message));
     };
+    let integer_bits = map.get(&tensor.name).and_then(|entry| entry.integer_bits).unwrap_or(32);
+    if !(1..=32).contains(&integer_bits) {
+        let message = format!("tensor `{}`: integers of {integer_bits} bits, not 1 to 32", tensor.name);
+        return Err(Error::Input(message));
+    }
     let size_bytes = usize::try_from(tensor.size_bytes).unwrap_or(usize::MAX);
     if extent_bytes(&ty, &strides).is_none_or(|needed| needed > size_bytes) {
         let message = format!("tensor `{}`: {ty} with strides {strides:?} leaves its buffer", tensor.name);
         return Err(Error::Input(message));
     }
-    Ok(Slot { name: tensor.name, ty, strides, size_bytes })
+    Ok(Slot { name: tensor.name, ty, strides, size_bytes, integer_bits })
 }
 
 /// Model lines by instruction. Instructions share the text of a line.

@@ -18,6 +18,7 @@ pub mod execute;
 pub mod failure;
 pub mod fault;
 pub mod import;
+mod kept;
 pub mod metrics;
 pub mod npz;
 pub mod pipeline;
