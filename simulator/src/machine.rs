@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use ir::program::rules::{self, Rule};
-use ir::program::{Engine, HbmKind, HbmTensor, Instruction, Program, Tile, memory_tiles};
+use ir::program::{DmaPlace, Engine, HbmKind, HbmTensor, Instruction, PSUM_TILE, Program, Tile, memory_tiles};
 use ir::target::{Target, TargetName};
 use ir::types::{Dtype, Shape, packed_strides};
 use neff::container::Container;
@@ -83,6 +83,8 @@ pub struct Machine {
     sources: Vec<Vec<Arc<str>>>,
     broken_rules: OnceLock<Findings>,
     schedule: OnceLock<Result<Schedule, Box<Finding>>>,
+    /// Bytes of each partition of SBUF and PSUM.
+    touched_bytes: OnceLock<[usize; 2]>,
 }
 
 /// More inputs or outputs than any graph has.
@@ -192,6 +194,7 @@ impl Machine {
             sources: Vec::new(),
             broken_rules: OnceLock::new(),
             schedule: OnceLock::new(),
+            touched_bytes: OnceLock::new(),
         }
     }
 
@@ -417,8 +420,30 @@ impl Machine {
                 None => {}
             }
         }
-        let (sbuf, psum) = (self.target.sbuf_usable_bytes as usize, self.target.psum_bytes() as usize);
+        let [sbuf, psum] = *self.touched_bytes.get_or_init(|| self.find_touched_bytes());
         Ok(Memory::new(self.target.partitions as usize, sbuf, psum, buffers, self.device.places.clone()))
+    }
+
+    /// How far into a partition of SBUF and of PSUM instructions reach. Small programs touch little
+    /// of either, and clearing all of it would take longer than they run.
+    fn find_touched_bytes(&self) -> [usize; 2] {
+        let (mut sbuf, mut psum) = (0, 0);
+        for instruction in &self.instructions {
+            let accesses = instruction.kind.accesses();
+            for view in accesses.tile_reads.iter().chain(&accesses.tile_writes) {
+                let reach = if view.tile == PSUM_TILE { &mut psum } else { &mut sbuf };
+                *reach = view.byte_range().1.max(*reach);
+            }
+            for side in [accesses.dma_read, accesses.dma_write].into_iter().flatten() {
+                if let DmaPlace::Tile { .. } = side.place {
+                    let steps = side.dims.iter().map(|dim| dim.step.max(0) * (i64::from(dim.count) - 1).max(0));
+                    let last = side.offset as i64 + steps.sum::<i64>();
+                    sbuf = ((last + 1) * side.dtype.size_bytes() as i64).max(sbuf);
+                }
+            }
+        }
+        let (all_sbuf, all_psum) = (self.target.sbuf_usable_bytes as usize, self.target.psum_bytes() as usize);
+        [(sbuf as usize).min(all_sbuf), (psum as usize).min(all_psum)]
     }
 
     /// True where a tensor's content matters: its buffer is read, or is an output's too.
