@@ -7,6 +7,7 @@
 #   make lint   formatting and lints of Rust and Python, documentation
 #   make bench  compile times
 #   make fuzz   every reader of files, FUZZ_SECONDS each; make fuzz-short takes a minute
+#   make bench-calls  what a call through torch.compile costs beside the work
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -17,7 +18,7 @@ RUST_SOURCES := $(shell find ir passes codegen neff simulator compiler python/sr
 	Cargo.toml Cargo.lock $(wildcard */Cargo.toml)
 WHEEL_SOURCES := $(RUST_SOURCES) pyproject.toml $(wildcard python/neffuse/*.py)
 
-.PHONY: dev demo test test-rust test-python snapshots lint bench fuzz fuzz-short fuzz-tool
+.PHONY: dev demo test test-rust test-python snapshots lint bench bench-calls fuzz fuzz-short fuzz-tool
 
 dev: target/release/neffuse .venv/.wheel
 
@@ -61,8 +62,8 @@ snapshots: test-rust
 	@echo "every snapshot is used"
 
 lint: .venv/.wheel
-	$(BIN)/ruff check python examples
-	$(BIN)/ruff format --check python examples
+	$(BIN)/ruff check python examples benches
+	$(BIN)/ruff format --check python examples benches
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
@@ -82,3 +83,6 @@ fuzz: fuzz-tool
 # Seven targets in a minute.
 fuzz-short: FUZZ_SECONDS := 8
 fuzz-short: fuzz
+
+bench-calls: dev
+	$(BIN)/python benches/call_overhead.py

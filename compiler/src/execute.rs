@@ -289,7 +289,7 @@ impl Results<'_> {
     /// Packed elements of all outputs, by position.
     fn into_packed(self) -> Vec<Option<Vec<u8>>> {
         let pack = |(slot, tensor): (&Option<Slot>, Option<TensorBytes>)| {
-            let Slot { name: _, ty, strides: from, size_bytes: _ } = slot.as_ref()?;
+            let Slot { name: _, ty, strides: from, size_bytes: _, integer_bits: _ } = slot.as_ref()?;
             let bytes = tensor?.bytes;
             let strides = packed_strides(&ty.shape);
             if bytes.len() == ty.size_bytes() && is_same_layout(&ty.shape, from, &strides) {

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 __version__: str
 
-#: Address, element type, shape, strides in elements.
-Buffer = tuple[int, str, Sequence[int], Sequence[int]]
+#: Element type, shape, strides in elements.
+Layout = tuple[str, Sequence[int], Sequence[int]]
 
 class NeffuseError(RuntimeError):
     """Any error of neffuse."""
@@ -28,6 +28,11 @@ class InternalError(NeffuseError):
 class FallbackWarning(UserWarning):
     """Part of a graph runs on the host, by PyTorch."""
 
+class Layouts:
+    """How the tensors of a call lie in memory."""
+
+    def __new__(cls, descriptions: Sequence[Layout]) -> Layouts: ...
+
 class Compiled:
     """A compiled graph, loaded and ready to run."""
 
@@ -35,7 +40,15 @@ class Compiled:
     def neff(self) -> bytes: ...
     @property
     def report(self) -> str: ...
-    def run(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None: ...
+    @property
+    def simulated_ns(self) -> int: ...
+    def run(
+        self,
+        inputs: Sequence[int],
+        input_layouts: Layouts,
+        outputs: Sequence[int],
+        output_layouts: Layouts,
+    ) -> None: ...
 
 def compile(
     document: bytes,
@@ -45,4 +58,6 @@ def compile(
     name: str = "the graph",
     cache: bool = True,
 ) -> Compiled: ...
+def load(neff: bytes, *, weights: Sequence[int], report: str = "{}") -> Compiled: ...
+def compiler_version() -> str: ...
 def supported_overloads() -> list[str]: ...

@@ -10,12 +10,13 @@ import json
 import logging
 import re
 import warnings
+from dataclasses import dataclass
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.logging_utils import get_aot_graph_name
 
-from neffuse import _neffuse, decompositions, history, options
+from neffuse import _neffuse, aot_cache, decompositions, history, options
 from neffuse._neffuse import FallbackWarning, InputError, NeffuseError, UnsupportedError
 from neffuse.capture import capture
 from neffuse.device import DeviceCallable
@@ -49,10 +50,10 @@ def neffuse(graph_module, example_inputs, **kwargs):
     parameter_names = _parameter_names(graph_module)
 
     def compiler(kind):
-        def compile_graph(graph_module, example_inputs):
-            return _boxed(_Compilation(graph_module, kind, chosen, parameter_names).run())
+        def compile_graph(graph_module):
+            return _Compilation(graph_module, kind, chosen, parameter_names).run()
 
-        return compile_graph
+        return aot_cache.compiler(compile_graph, kind, chosen)
 
     # Built anew for each graph, so that the options reach the compilers.
     backend = aot_autograd(
@@ -62,21 +63,12 @@ def neffuse(graph_module, example_inputs, **kwargs):
         decompositions=decompositions.table,
         keep_inference_input_mutations=True,
     )
-    return backend(graph_module, example_inputs)
+    with aot_cache.keyed(chosen):
+        return backend(graph_module, example_inputs)
 
 
 # PyTorch calls this from `torch._dynamo.reset()`.
 neffuse.reset = history.forget
-
-
-def _boxed(run):
-    """A function with PyTorch's mark for "one list in, one list out", which wrappers keep."""
-
-    def boxed(arguments):
-        return run(arguments)
-
-    boxed._boxed_call = True
-    return boxed
 
 
 class _Compilation:
@@ -92,7 +84,7 @@ class _Compilation:
         metadata = None if context is None else context.fw_metadata
         self.static = frozenset([] if metadata is None else metadata.static_input_indices)
 
-    def run(self) -> GraphCallable:
+    def run(self) -> aot_cache.Code:
         """Compiles the graph.
 
         Raises:
@@ -106,10 +98,11 @@ class _Compilation:
                 raise error
         except NeffuseError as error:
             raise self.located(error) from None
-        self.tell(parted)
-        if not parted.host_nodes and len(parted.parts) == 1:
-            return parted.parts[0].device
-        return Program(self.graph_module, parted.parts)
+        is_whole = not parted.host_nodes and len(parted.parts) == 1
+        code = parted.parts[0].device if is_whole else Program(self.graph_module, parted.parts)
+        announcement = self.announcement(parted)
+        announcement()
+        return aot_cache.Code(code, announcement)
 
     def compile_part(self, graph_module, part) -> GraphCallable:
         """Compiles the whole graph, or the part with this number."""
@@ -126,7 +119,13 @@ class _Compilation:
             return GraphCallable(captured.outputs)
         document = captured.json()
         self.dump(f"{name}.json", document)
-        compiled = _neffuse.compile(document, target=self.options.target, numerics=self.options.numerics, name=name)
+        compiled = _neffuse.compile(
+            document,
+            target=self.options.target,
+            numerics=self.options.numerics,
+            name=name,
+            cache=self.options.cache,
+        )
         log.info("%s: %d bytes for %s", name, len(compiled.neff), self.options.target)
         self.dump(f"{name}.neff", compiled.neff)
         has_wide_inputs = any(entry["out"]["dtype"] == "int64" for entry in captured.document["inputs"])
@@ -142,18 +141,14 @@ class _Compilation:
         inputs = graph_module.graph.find_nodes(op="placeholder")
         return frozenset(position for position, node in enumerate(inputs) if node.name in static)
 
-    def tell(self, parted: Partition):
-        """Reports what was compiled and warns of what was not."""
+    def announcement(self, parted: Partition) -> "_Announcement":
+        """What to tell of the graph."""
         host_ops = [target_name(node.target) for node in parted.host_nodes if not is_item(node)]
         devices = [part.device for part in parted.parts if isinstance(part.device, DeviceCallable)]
         compiled = [json.loads(device.compiled.report) for device in devices]
         report = history.joined(self.name, compiled, parted.refused, host_ops)
-        history.add(report)
         self.dump(f"{self.name}.report.json", json.dumps(report).encode())
-        log.info("%s: %d parts on the device, %d ops on the host", self.name, len(devices), len(host_ops))
-        if parted.refused:
-            text = f"{_refusals(self.name, parted.refused, _ON_HOST)}\nThe option strict makes this an error."
-            warnings.warn(text, FallbackWarning, stacklevel=2)
+        return _Announcement(report)
 
     def located(self, error: NeffuseError) -> NeffuseError:
         """The error, which says so where it is about a backward graph: it comes out of `backward()`."""
@@ -171,6 +166,22 @@ class _Compilation:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / re.sub(r"[^\w.-]", "_", name)).write_bytes(data)
+
+
+@dataclass(frozen=True)
+class _Announcement:
+    """Tells that a graph was compiled, and warns of what was not."""
+
+    report: dict
+
+    def __call__(self):
+        name, refused = self.report["graph"], self.report["unsupported"]
+        n_parts, n_host_ops = len(self.report["parts"]), len(self.report["host_ops"])
+        log.info("%s: %d parts on the device, %d ops on the host", name, n_parts, n_host_ops)
+        history.add(self.report)
+        if refused:
+            text = f"{_refusals(name, refused, _ON_HOST)}\nThe option strict makes this an error."
+            warnings.warn(text, FallbackWarning, stacklevel=2)
 
 
 _REFUSED = "cannot be compiled"

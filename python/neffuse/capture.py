@@ -7,6 +7,7 @@ symbolic size makes PyTorch guard on it.
 """
 
 import base64
+import collections
 import json
 import math
 import operator
@@ -27,6 +28,7 @@ from neffuse.nodes import (
     place,
     target_name,
     tensor_meta,
+    view_chain,
 )
 from neffuse.program import Output, host_output
 
@@ -82,6 +84,8 @@ class _Writer:
         self.parameter_names = parameter_names
         self.placeholders = []
         self.ids = {}
+        #: Results by node.
+        self.results = {}
         self.capture = Capture(
             document={
                 "format": "fxg-json/1",
@@ -185,14 +189,23 @@ class _Writer:
 
     def output(self, node):
         descriptions = node.meta.get("desc") or [None] * len(node.args[0])
+        values = {value for value in node.args[0] if isinstance(value, torch.fx.Node)}
+        bases = collections.Counter(view_chain(value)[0] for value in values)
         for value, description in zip(node.args[0], descriptions, strict=True):
-            self.capture.outputs.append(self.output_of(value, description))
+            description = None if description is None else str(description)
+            self.capture.outputs.append(self.output_of(value, description, bases))
 
-    def output_of(self, value, description) -> Output:
+    def output_of(self, value, description, bases) -> Output:
         host = host_output(value, self.placeholders)
         if host is not None:
             return host
-        return Output(result=self.result(value, None if description is None else str(description)))
+        base, view = view_chain(value)
+        if bases[base] == 1:
+            # Nobody else sees this memory: the device writes just what is seen of it.
+            base, view = value, None
+        if base not in self.results:
+            self.results[base] = self.result(base, description)
+        return Output(result=self.results[base], view=view)
 
     def result(self, node, description) -> int:
         self.capture.document["outputs"].append({"ref": self.ids[node], "desc": description})

@@ -141,24 +141,22 @@ class ViewChain:
         return tensor
 
 
-def argument_view(node):
-    """The placeholder that a node is a view of, and how; ``None`` where it is none.
+def view_chain(node):
+    """The node whose memory a node is a view of, and how; without steps where it has its own.
 
     An argument that the graph updates counts with its new elements.
     """
-    chain = []
+    steps = []
     while node.op == "call_function":
-        if node.target is torch.ops.aten.copy_.default:
+        if is_update(node):
             node = node.args[0]  # the updated argument itself
-            continue
-        if not is_view(node) or not isinstance(node.meta["val"], torch.Tensor):
-            return None
-        chain.append(node)
-        node = node.args[0]
-    if node.op != "placeholder":
-        return None
-    chain.reverse()
-    return node, ViewChain([ViewStep.of(step) for step in chain])
+        elif is_view(node) or (is_item(node) and is_view(node.args[0])):
+            steps.append(ViewStep.of(node))
+            node = node.args[0]
+        else:
+            break
+    steps.reverse()
+    return node, ViewChain(steps)
 
 
 def place(node) -> dict[str, str]:

@@ -16,7 +16,6 @@ from torch import fx
 
 from neffuse._neffuse import InputError, UnsupportedError
 from neffuse.nodes import (
-    argument_view,
     description,
     is_item,
     is_number_node,
@@ -25,6 +24,7 @@ from neffuse.nodes import (
     number,
     tensor_operands,
     type_text,
+    view_chain,
 )
 from neffuse.program import GraphCallable, Part, is_computed
 
@@ -124,7 +124,7 @@ class _Partitioner:
             if node is not None:
                 self.refuse(node, entry["reason"])
                 is_named = True
-            elif entry["op"] == "input":
+            elif entry["op"] in ("input", "const"):
                 for user in nodes:
                     operand = next((item for item in tensor_operands(user) if item.name == entry["node"]), None)
                     if operand is not None:
@@ -248,7 +248,7 @@ def _copied(copies, node):
 def _needs(user, node) -> bool:
     """True where a user outside reads the node's value, and not another way to it."""
     if user.op == "output":
-        return argument_view(node) is None
+        return view_chain(node)[0].op != "placeholder"
     return is_computed(user) or (is_update(user) and user.args[1] is node)
 
 

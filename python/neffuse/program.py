@@ -14,7 +14,6 @@ from neffuse._neffuse import InputError
 from neffuse.nodes import (
     TensorMeta,
     ViewChain,
-    argument_view,
     is_number,
     is_number_node,
     is_passed_assertion,
@@ -22,6 +21,7 @@ from neffuse.nodes import (
     number,
     target_name,
     tensor_meta,
+    view_chain,
 )
 
 
@@ -29,13 +29,15 @@ from neffuse.nodes import (
 class Output:
     """Where one value that a graph returns comes from.
 
-    Exactly one of ``result``, ``view`` and ``constant`` counts, in this order.
+    Exactly one of ``result``, ``argument`` and ``constant`` counts, in this order.
     """
 
     #: Position among the results.
     result: int | None = None
-    #: The host's way to it: the argument's position and the view ops on it.
-    view: tuple[int, ViewChain] | None = None
+    #: Position among the arguments.
+    argument: int | None = None
+    #: How the result or argument is seen; ``None`` where as it is.
+    view: ViewChain | None = None
     #: A size, or ``None``.
     constant: int | float | bool | None = None
 
@@ -48,8 +50,8 @@ def host_output(value, placeholders) -> Output | None:
         return Output(constant=number(value.meta["val"]))
     if value.meta.get("val") is None and value.op != "placeholder":
         return Output(constant=None)
-    view = argument_view(value)
-    return None if view is None else Output(view=(placeholders.index(view[0]), view[1]))
+    base, view = view_chain(value)
+    return Output(argument=placeholders.index(base), view=view) if base.op == "placeholder" else None
 
 
 class GraphCallable:
@@ -70,12 +72,12 @@ class GraphCallable:
         returned = []
         for output in self.outputs:
             if output.result is not None:
-                returned.append(results[output.result])
-            elif output.view is not None:
-                position, view = output.view
-                returned.append(view(arguments[position]))
+                value = results[output.result]
+            elif output.argument is not None:
+                value = arguments[output.argument]
             else:
-                returned.append(output.constant)
+                value = output.constant
+            returned.append(value if output.view is None else output.view(value))
         arguments.clear()
         return returned
 
@@ -152,7 +154,7 @@ class Program(GraphCallable):
         self.constants = builder.constants
         self.n_slots = len(builder.slots)
         self.steps = builder.freeing_steps()
-        kept = {output.view[0] for output in self.outputs if output.view is not None}
+        kept = {output.argument for output in self.outputs}
         kept |= {position for position, _ in self.updates}
         self.released = [position for position in range(len(builder.placeholders)) if position not in kept]
 

@@ -1,34 +1,66 @@
 //! Memory of tensors that Python owns.
 //!
-//! A buffer is an address with a type and strides. It is valid while the call that carries it runs:
-//! the caller keeps the tensors alive and changes none of them meanwhile.
+//! A layout says how tensors lie in memory, and is checked once; an address joins it for each call.
+//! Memory is valid while the call that carries its address runs: the caller keeps the tensors alive
+//! and changes none of them meanwhile.
 
 use compiler::import::dtype_of;
 use compiler::strided::{View, ViewMut, extent_bytes};
 use ir::TensorType;
-use pyo3::{FromPyObject, PyResult};
+use pyo3::{FromPyObject, PyResult, pyclass, pymethods};
 
 use crate::errors::InputError;
 
-/// A tensor as the Python side describes it: address, element type, shape, strides in elements.
+/// A tensor's layout as the Python side describes it: element type, shape, strides in elements.
 #[derive(FromPyObject)]
-pub struct Description(usize, String, Vec<usize>, Vec<usize>);
+pub struct Description(String, Vec<usize>, Vec<usize>);
 
-/// Elements somewhere in memory.
-pub struct Buffer {
-    address: usize,
+/// How the tensors of a call lie in memory.
+#[pyclass(frozen, module = "neffuse")]
+pub struct Layouts(Vec<Layout>);
+
+#[pymethods]
+impl Layouts {
+    /// Checks layouts, each given as (element type, shape, strides in elements).
+    ///
+    /// Raises InputError for an element type that is not known and sizes that no memory can have.
+    #[new]
+    fn new(descriptions: Vec<Description>) -> PyResult<Layouts> {
+        Ok(Layouts(descriptions.into_iter().map(Layout::new).collect::<PyResult<_>>()?))
+    }
+}
+
+impl Layouts {
+    /// Tensors at these addresses.
+    ///
+    /// # Errors
+    /// Another number of addresses, or none where there must be elements.
+    pub fn at(&self, addresses: &[usize]) -> PyResult<Vec<Buffer<'_>>> {
+        if addresses.len() != self.0.len() {
+            let message = format!("{} addresses of {} tensors", addresses.len(), self.0.len());
+            return Err(InputError::new_err(message));
+        }
+        let mut buffers = Vec::with_capacity(addresses.len());
+        for (layout, &address) in self.0.iter().zip(addresses) {
+            if address == 0 && layout.n_bytes > 0 {
+                return Err(InputError::new_err(format!("a tensor {} has no memory", layout.ty)));
+            }
+            buffers.push(Buffer { address, layout });
+        }
+        Ok(buffers)
+    }
+}
+
+/// How one tensor lies in memory.
+struct Layout {
     ty: TensorType,
     strides: Vec<usize>,
+    /// From the first element to the end of the last.
     n_bytes: usize,
 }
 
-impl Buffer {
-    /// Checks a description.
-    ///
-    /// # Errors
-    /// An element type that is not known, or sizes that no memory can have.
-    pub fn new(description: Description) -> PyResult<Buffer> {
-        let Description(address, dtype, shape, strides) = description;
+impl Layout {
+    fn new(Description(dtype, shape, strides): Description) -> PyResult<Layout> {
         let Some(dtype) = dtype_of(&dtype) else {
             return Err(InputError::new_err(format!("element type {dtype} is not supported")));
         };
@@ -37,27 +69,35 @@ impl Buffer {
             return Err(InputError::new_err(message));
         }
         let ty = TensorType::new(dtype, shape);
-        let n_bytes = extent_bytes(&ty, &strides);
-        let n_bytes = n_bytes.filter(|&bytes| isize::try_from(bytes).is_ok() && (bytes == 0 || address != 0));
+        let n_bytes = extent_bytes(&ty, &strides).filter(|&bytes| isize::try_from(bytes).is_ok());
         let Some(n_bytes) = n_bytes else {
             return Err(InputError::new_err(format!("no memory holds {ty} with strides {strides:?}")));
         };
-        Ok(Buffer { address, ty, strides, n_bytes })
+        Ok(Layout { ty, strides, n_bytes })
     }
+}
 
+/// Elements somewhere in memory.
+pub struct Buffer<'a> {
+    address: usize,
+    layout: &'a Layout,
+}
+
+impl Buffer<'_> {
     /// The tensor, for reading.
     ///
     /// # Safety
     /// It must be alive and unchanged while the view is.
     pub unsafe fn view(&self) -> View<'_> {
-        let bytes = if self.n_bytes == 0 {
+        let Layout { ty, strides, n_bytes } = self.layout;
+        let bytes = if *n_bytes == 0 {
             &[]
         } else {
             // SAFETY: the address is not null and the extent fits `isize`; the caller vouches for the
             // tensor behind it.
-            unsafe { std::slice::from_raw_parts(self.address as *const u8, self.n_bytes) }
+            unsafe { std::slice::from_raw_parts(self.address as *const u8, *n_bytes) }
         };
-        View { ty: &self.ty, strides: &self.strides, bytes }
+        View { ty, strides, bytes }
     }
 
     /// The tensor, for writing.
@@ -65,12 +105,13 @@ impl Buffer {
     /// # Safety
     /// It must be alive while the view is, and nothing else may read or write it.
     pub unsafe fn view_mut(&mut self) -> ViewMut<'_> {
-        let bytes = if self.n_bytes == 0 {
+        let Layout { ty, strides, n_bytes } = self.layout;
+        let bytes = if *n_bytes == 0 {
             &mut []
         } else {
             // SAFETY: as in `view`; the caller vouches that the access is exclusive.
-            unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.n_bytes) }
+            unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, *n_bytes) }
         };
-        ViewMut { ty: &self.ty, strides: &self.strides, bytes }
+        ViewMut { ty, strides, bytes }
     }
 }

@@ -9,12 +9,13 @@ mod errors;
 use std::ffi::CString;
 
 use compiler::Error;
-use compiler::cache::{Built, Cache, build};
+use compiler::cache::{Built, COMPILER_VERSION, Cache, build};
 use compiler::commands::report_folder;
 use compiler::execute::Executable;
 use compiler::fault::{Circumstances, reported};
 use compiler::import;
 use compiler::pipeline::{self, Options, Watcher};
+use ir::graph::InputRole;
 use ir::types::TypeError;
 use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::{
@@ -23,7 +24,7 @@ use pyo3::prelude::{
 use pyo3::types::PyBytes;
 use pyo3::wrap_pyfunction;
 
-use buffer::{Buffer, Description};
+use buffer::{Buffer, Layouts};
 use errors::{InputError, exception};
 
 /// A compiled graph, loaded and ready to run.
@@ -50,13 +51,45 @@ impl Compiled {
 
     /// Runs the binary on the simulator.
     ///
-    /// Tensors are given as (address, element type, shape, strides in elements), in the order of the
-    /// graph's inputs and outputs. They must stay alive and unchanged until the call returns; an
-    /// output may share memory with an input.
-    fn run(&self, py: Python<'_>, inputs: Vec<Description>, outputs: Vec<Description>) -> PyResult<()> {
-        let inputs = inputs.into_iter().map(Buffer::new).collect::<PyResult<Vec<_>>>()?;
-        let mut outputs = outputs.into_iter().map(Buffer::new).collect::<PyResult<Vec<_>>>()?;
+    /// Tensors are given by address, with how they lie in memory, in the order of the graph's inputs
+    /// and outputs. They must stay alive and unchanged until the call returns; an output may share
+    /// memory with an input.
+    fn run(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<usize>,
+        input_layouts: &Layouts,
+        outputs: Vec<usize>,
+        output_layouts: &Layouts,
+    ) -> PyResult<()> {
+        let inputs = input_layouts.at(&inputs)?;
+        let mut outputs = output_layouts.at(&outputs)?;
         py.detach(|| run(&self.executable, &inputs, &mut outputs)).map_err(|error| exception(py, &error))
+    }
+
+    /// How long the simulator has been running in all calls, in nanoseconds.
+    #[getter]
+    fn simulated_ns(&self) -> u64 {
+        self.executable.simulated_ns()
+    }
+}
+
+/// Loads a binary; `weights` are the positions of inputs that seldom change, `report` is the report
+/// on its compilation.
+///
+/// Raises InputError for what is no NEFF of neffuse.
+#[pyfunction]
+#[pyo3(signature = (neff, *, weights, report = "{}"))]
+fn load(py: Python<'_>, neff: &[u8], weights: Vec<usize>, report: &str) -> PyResult<Compiled> {
+    let load = || pipeline::guarded(|| Compiled::load(neff.to_vec(), report.to_owned(), weights));
+    py.detach(load).map_err(|error| exception(py, &error))
+}
+
+impl Compiled {
+    fn load(neff: Vec<u8>, report: String, weights: impl IntoIterator<Item = usize>) -> Result<Compiled, Error> {
+        let mut executable = Executable::load(&neff)?;
+        executable.keep_converted(weights);
+        Ok(Compiled { neff, report, executable })
     }
 }
 
@@ -98,6 +131,12 @@ impl Watcher for Notices {
     }
 }
 
+/// Version of the compiler with the fingerprint of its sources.
+#[pyfunction]
+fn compiler_version() -> &'static str {
+    COMPILER_VERSION
+}
+
 /// Targets of all ATen overloads that can be imported, for example `aten.add.Tensor`.
 #[pyfunction]
 fn supported_overloads() -> Vec<&'static str> {
@@ -111,7 +150,10 @@ fn _neffuse(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<Compiled>()?;
+    module.add_class::<Layouts>()?;
     module.add_function(wrap_pyfunction!(compile, module)?)?;
+    module.add_function(wrap_pyfunction!(load, module)?)?;
+    module.add_function(wrap_pyfunction!(compiler_version, module)?)?;
     module.add_function(wrap_pyfunction!(supported_overloads, module)?)
 }
 
@@ -132,11 +174,12 @@ fn compile_document(
     let built = build(&graph, options, cache, watcher);
     let circumstances = Circumstances { command: "compile", graph: &graph, options };
     let Built { neff, report } = built.map_err(|error| reported(error, circumstances, &report_folder()))?;
-    let executable = Executable::load(&neff)?;
-    Ok(Compiled { report: report.to_json(), neff, executable })
+    let inputs = graph.inputs.iter().enumerate();
+    let weights = inputs.filter(|(_, input)| input.role == InputRole::Static).map(|(position, _)| position);
+    Compiled::load(neff, report.to_json(), weights)
 }
 
-fn run(executable: &Executable, inputs: &[Buffer], outputs: &mut [Buffer]) -> Result<(), Error> {
+fn run(executable: &Executable, inputs: &[Buffer<'_>], outputs: &mut [Buffer<'_>]) -> Result<(), Error> {
     pipeline::guarded(|| {
         // SAFETY: Python's caller keeps all tensors alive and unchanged until the call returns.
         let views: Vec<_> = inputs.iter().map(|input| Some(unsafe { input.view() })).collect();

@@ -18,8 +18,9 @@ def own_cache(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def fresh_compiler():
+def fresh_compiler(tmp_path_factory, monkeypatch):
     """No graph of another test is reused; random tensors are the same in every run."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("pytorch")))
     torch._dynamo.reset()
     torch.manual_seed(0)
 

@@ -1,6 +1,8 @@
 """The backend on small functions: numbers, strides, outputs of every kind, options and errors."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 
@@ -245,6 +247,18 @@ def test_other_modes_are_named_and_ignored():
 def test_values_that_decide_sizes_are_refused():
     with torch._dynamo.config.patch(capture_scalar_outputs=True), pytest.raises(Exception, match="fixed shapes"):
         torch.compile(lambda x: torch.zeros(x.item()) + 1, backend="neffuse", fullgraph=True)(torch.tensor(3))
+
+
+def test_torch_logs_shows_what_is_compiled():
+    script = (
+        "import torch\n"
+        "torch.compile(lambda x: torch.sort(x * 2).values, backend='neffuse', name='sorted')(torch.randn(4, 8))\n"
+    )
+    environment = os.environ | {"TORCH_LOGS": "+neffuse"}
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    log = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stderr
+    assert re.search(r"neffuse/backend\.py.* sorted_\w+_part0: \d+ bytes for trn2", log)
+    assert re.search(r"neffuse/backend\.py.* sorted_\w+: 1 parts on the device, 1 ops on the host", log)
 
 
 def test_the_backend_is_found_without_an_import():

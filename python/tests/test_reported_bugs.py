@@ -31,7 +31,7 @@ CASES = _cases()
 
 #: Ops that PyTorch runs on the host, in all graphs of a case; none: the device runs everything.
 HOST_OPS = {
-    "B01": ["aten.view.default", "aten.index_put.default"],
+    "B01": [],
     "B03": [],
     "B07": [],
     "B08": [],
@@ -50,7 +50,7 @@ HOST_OPS = {
     "B25": [],
     "B26": [],
     "B28": [],
-    "B29": ["aten.view.default", "aten.index_put.default"],
+    "B29": [],
     "B30": ["aten.zeros.default", "aten._native_batch_norm_legit.no_stats"],
     "B31": ["aten._to_copy.default"],
     "B32": [
