@@ -1,6 +1,6 @@
 """Compiled graphs in PyTorch's AOTAutogradCache.
 
-That cache keeps what AOTAutograd made of a model, so that a second process neither traces nor
+That cache keeps what AOTAutograd made of a model, so that a second process neither runs AOTAutograd nor
 compiles. It is private API, laid out for PyTorch's own compiler: where a version of PyTorch does not
 have it as expected, graphs are compiled as if there were no such cache, and the compile cache of
 neffuse still holds.

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 import neffuse
+from neffuse import backend
 
 
 def copied(arguments):
@@ -221,3 +222,24 @@ def test_optimizer_steps():
         return [*(parameter.detach() for parameter in model.parameters()), *states]
 
     torch.testing.assert_close(trained(True), trained(False), rtol=1e-4, atol=1e-5)
+
+
+def test_tensors_that_are_not_as_before_are_described_anew(monkeypatch):
+    devices = []
+
+    class Recorded(backend.DeviceCallable):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            devices.append(self)
+
+    monkeypatch.setattr(backend, "DeviceCallable", Recorded)
+    x = base()
+    run(lambda x: x + 1, x)
+    (device,) = devices
+    for other in (x, torch.randn(6, 4).t(), torch.randn(7, 13)[1:5, ::2][:, :6], x, nn.Parameter(x)):
+        (result,) = device([other])
+        torch.testing.assert_close(result, other.detach() + 1)
+    # Nothing guards such calls: they must not read what is no part of the tensor.
+    for wrong in (torch.randn(6, 4), torch.randn(2, 6), x.double(), torch.empty(0), torch.randn(4, 6, 1)):
+        with pytest.raises(neffuse.InputError):
+            device([wrong])
