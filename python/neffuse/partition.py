@@ -277,6 +277,12 @@ def _has_effect(node) -> bool:
 
 def _not_for_devices(node) -> str | None:
     """Why a node's value can be no tensor of a device, whatever the op."""
+    for source in (node, *node.all_input_nodes):
+        if source.op == "call_function" and "val" not in source.meta:
+            # Saved states of random number generators, for example.
+            return f"PyTorch does not record what `{source.name}` gives"
+    if is_item(node) and is_item(node.args[0]):
+        return f"`{node.args[0].name}` is a tuple within a tuple"
     value = node.meta.get("val")
     for item in value if isinstance(value, (list, tuple)) else [value]:
         if isinstance(item, torch.Tensor):

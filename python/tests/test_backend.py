@@ -5,9 +5,11 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 import neffuse
@@ -276,3 +278,51 @@ def test_the_backend_is_found_without_an_import():
 def test_errors_need_no_torch():
     script = "import sys, neffuse\nassert 'torch' not in sys.modules\n"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_gradients_of_attention_with_a_row_that_sees_nothing():
+    def attend(q, k, v, mask):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask)
+
+    torch.manual_seed(0)
+    values = [torch.randn(1, 1, 3, 4) for _ in range(3)]
+    mask = torch.ones(3, 3, dtype=torch.bool)
+    mask[1] = False
+    gradients = []
+    for function in (attend, torch.compile(attend, backend="neffuse")):
+        inputs = [value.clone().requires_grad_() for value in values]
+        function(*inputs, mask).square().sum().backward()
+        gradients.append([tensor.grad for tensor in inputs])
+    for eager, ours in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, eager, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x + 300, lambda x: x < 300, lambda x: x.clamp(-5, 100), lambda x: torch.where(x > 3, x, -1)],
+)
+def test_numbers_that_the_type_of_a_tensor_lacks(function):
+    x = torch.tensor([1, 200, 7], dtype=torch.uint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ours = torch.compile(function, backend="neffuse")(x)
+    expected = function(x)
+    assert ours.dtype == expected.dtype
+    assert torch.equal(ours, expected)
+
+
+@pytest.mark.filterwarnings("ignore::neffuse.FallbackWarning")
+def test_checkpoints_with_random_numbers():
+    def recomputed(x):
+        return torch.nn.functional.dropout(x.tanh(), 0.5) * torch.rand_like(x)
+
+    def loss(x):
+        return torch.utils.checkpoint.checkpoint(recomputed, x, use_reentrant=False).sum()
+
+    results = []
+    for function in (loss, torch.compile(loss, backend="neffuse")):
+        x = torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
+        torch.manual_seed(0)
+        function(x).backward()
+        results.append(x.grad)
+    torch.testing.assert_close(results[1], results[0])

@@ -214,10 +214,16 @@ pub fn main() -> ExitCode {
     if verbosity == Verbosity::Quiet {
         outcome.stderr = only_error(&outcome.stderr).to_owned();
     }
-    // A closed pipe ends the reader's interest, not the command's success.
     let _ = anstream::stderr().write_all(painted(&outcome.stderr).as_bytes());
-    let _ = std::io::stdout().write_all(outcome.stdout.as_bytes());
-    ExitCode::from(outcome.exit_code)
+    let mut stdout = std::io::stdout();
+    match stdout.write_all(outcome.stdout.as_bytes()).and_then(|()| stdout.flush()) {
+        // A closed pipe ends the reader's interest, not the command's success.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            let _ = writeln!(std::io::stderr(), "error[file]: standard output: {error}");
+            ExitCode::from(1)
+        }
+        Ok(()) | Err(_) => ExitCode::from(outcome.exit_code),
+    }
 }
 
 /// The error in what a command says, without what stands before it.

@@ -124,6 +124,12 @@ fn logsumexp(call: &mut Call<'_>, scores: ValueId) -> Result<ValueId, Refusal> {
     let sum = call.apply(ReduceSum { axes }, &[exponentials])?;
     let logarithm = call.apply(Log, &[sum])?;
     let result = call.apply(Add, &[logarithm, largest])?;
+    // A row with nothing to attend to gives 0 in PyTorch, whose gradient takes it for a number.
+    let dtype = call.dtype(scores);
+    let nothing = call.scalar(Number::Float(f64::NEG_INFINITY), dtype)?;
+    let is_empty = call.apply(Eq, &[largest, nothing])?;
+    let zero = call.scalar(Number::Int(0), dtype)?;
+    let result = call.apply(Where, &[is_empty, zero, result])?;
     let mut shape = call.shape(result);
     shape.pop();
     call.reshape(result, shape)

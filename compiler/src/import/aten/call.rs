@@ -376,12 +376,15 @@ impl Call<'_> {
 
     /// A rank-0 tensor of a number.
     pub fn scalar(&mut self, number: Number, dtype: Dtype) -> Result<ValueId, Refusal> {
-        self.apply(Full::scalar(number.element(dtype), dtype), &[])
+        self.full(number, dtype, &[])
     }
 
     /// A tensor of one number.
     pub fn full(&mut self, number: Number, dtype: Dtype, shape: &[usize]) -> Result<ValueId, Refusal> {
-        self.apply(Full::new(number.element(dtype), dtype, shape.iter().copied()), &[])
+        let full: Op = Full::new(number.element(dtype), dtype, shape.iter().copied()).into();
+        // PyTorch wraps such a number, or compares with it in a wider type.
+        full.infer(&[]).map_err(|error| Refusal::Unsupported(error.message))?;
+        self.apply(full, &[])
     }
 
     /// The axis that a possibly negative `dim` names in a tensor of this rank; rank 0 counts as 1.
