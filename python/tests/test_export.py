@@ -438,7 +438,7 @@ def test_inputs_that_are_missing_are_listed_at_once(tmp_path):
     np.savez(given)
     process = neffuse("run", neff, "--inputs", given, "--weights", other, "--outputs", tmp_path / "o.npz", exit_code=1)
     first, *rest = process.stderr.splitlines()
-    assert first == "error[bad-input]: 5 inputs are missing or of another type"
+    assert first == f"error[bad-input]: {neff}: 5 inputs are missing or of another type"
     assert rest[0] == "  tensor `0.weight` is f32[8, 16], f32[32, 16] is needed"
     assert rest[1] == "  tensor `0.bias` is f32[8], f32[32] is needed"
     assert rest[2:] == [
