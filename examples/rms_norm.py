@@ -30,7 +30,8 @@ def compile_and_run(function, folder, *inputs):
     shutil.rmtree(folder, ignore_errors=True)
     compiled = torch.compile(function, backend="neffuse", fullgraph=True, options={"dump_dir": folder})
     result = compiled(*inputs)
-    (graph,), (neff,) = folder.glob("*.json"), folder.glob("*.neff")
+    (neff,) = folder.glob("*.neff")
+    graph = neff.with_suffix(".json")
     return result, graph, neff
 
 
