@@ -29,7 +29,7 @@ Examples:
   neffuse cache ls
   neffuse cache why model.json --target trn3     found, or what differs
   neffuse cache clear --all
-  NEFFUSE_CACHE_DIR=/tmp/cache neffuse compile model.json")]
+  NEFFUSE_CACHE_DIR=.cache neffuse compile model.json")]
 pub(super) struct CacheArgs {
     #[command(subcommand)]
     action: Action,

@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn the_innermost_line_outside_of_pytorch_is_taken() {
-        let trace = "  File \"/home/me/project/model.py\", line 9, in forward\n    y = self.l(x)\n  \
+        let trace = "  File \"/project/model.py\", line 9, in forward\n    y = self.l(x)\n  \
                      File \"/v/lib/python3.11/site-packages/torch/nn/modules/linear.py\", line 134, in forward\n    return";
         assert_eq!(user_line(&metadata(trace, "")), "model.py:9");
         let trace = "File \"/v/site-packages/transformers/models/bert/modeling_bert.py\", line 70, in forward";
