@@ -37,6 +37,7 @@ impl Lowerer<'_> {
             Op::Sqrt(_) => self.root_power(dst, data, 0.5, frame),
             Op::Rsqrt(_) => self.root_power(dst, data, -0.5, frame),
             Op::Log(_) => self.log(dst, data, frame),
+            Op::Sign(_) => self.sign(dst, data, frame),
             Op::Sin(_) => self.sine(dst, data, 0.0, frame),
             Op::Cos(_) => self.sine(dst, data, 0.5, frame),
             _ => unreachable!("`{}` is not a unary function", node.op.name()),
@@ -146,6 +147,23 @@ impl Lowerer<'_> {
         let invalid = self.repeated(&invalid, frame);
         self.select(&result, &invalid, &magnitude, (AluOp::Greater, SIN_LIMIT), frame);
         self.copy(dst, result);
+    }
+
+    /// (x > 0) - (x < 0), which is 0 for NaN where the activation function gives NaN.
+    fn sign(&mut self, dst: TileView, data: TileView, frame: &Frame) {
+        let positive = self.scratch(frame, Dtype::F32);
+        self.scalar_op(positive.clone(), data.clone(), AluOp::Greater, 0.0);
+        let kind = InstructionKind::ScalarTensorTensor {
+            dst,
+            data,
+            op0: AluOp::Less,
+            operand0: ScalarOperand::Immediate(0.0),
+            reverse0: false,
+            op1: AluOp::Subtract,
+            operand1: positive,
+            reverse1: true,
+        };
+        self.emit(Engine::Dve, kind);
     }
 
     fn copy(&mut self, dst: TileView, src: TileView) {

@@ -422,7 +422,6 @@ pub(super) fn activation_function(op: &Op) -> Option<ActivationFunction> {
         Op::Silu(_) => Some(ActivationFunction::Silu),
         Op::Softplus(_) => Some(ActivationFunction::Softplus),
         Op::Abs(_) => Some(ActivationFunction::Abs),
-        Op::Sign(_) => Some(ActivationFunction::Sign),
         Op::Relu(_) => Some(ActivationFunction::Relu),
         _ => None,
     }

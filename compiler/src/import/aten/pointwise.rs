@@ -366,6 +366,21 @@ pub fn add_combined(call: &mut Call<'_>, op: impl Into<Op>) -> Outcome {
     call.cast(sum, dtype).map(Built::One)
 }
 
+/// `prims.fma`: a * b + c. PyTorch rounds once; the device has no such instruction and rounds twice.
+pub fn fused_multiply_add(call: &mut Call<'_>) -> Outcome {
+    let [factor, other, addend] = ["a", "b", "c"].map(|name| call.operand(name));
+    let operands = [factor?, other?, addend?];
+    let dtype = result_dtype(call, &operands)?;
+    if !dtype.is_float() {
+        return Err(Refusal::Unsupported(format!("a fused multiplication of {dtype}")));
+    }
+    let compute = wide_dtype(dtype);
+    let [factor, other, addend] = operands.map(|operand| materialized(call, operand, compute));
+    let product = call.apply(Mul, &[factor?, other?])?;
+    let sum = call.apply(Add, &[product, addend?])?;
+    call.cast(sum, dtype).map(Built::One)
+}
+
 /// `lerp` with a number as weight, by the formula that is exact at the nearer end.
 pub fn interpolate(call: &mut Call<'_>) -> Outcome {
     let (start, end, weight) = (call.tensor("self")?, call.tensor("end")?, call.number("weight")?.as_f64());

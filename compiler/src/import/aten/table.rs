@@ -243,6 +243,7 @@ pub static OVERLOADS: &[Overload] = &[
     row("aten.zeros.default", "size * dtype", |call| create::constant(call, 0)),
     row("aten.zeros_like.default", "self * dtype", |call| create::constant_like(call, 0)),
     row("prims.convert_element_type.default", "a dtype", |call| movement::convert_operand(call, "a")),
+    row("prims.fma.default", "a b c", pointwise::fused_multiply_add),
 ];
 
 #[cfg(test)]
