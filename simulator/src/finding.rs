@@ -17,6 +17,8 @@ pub enum FindingKind {
     WriteAfterRead,
     /// Two writes of one place without an order.
     WriteAfterWrite,
+    /// A read of a sum in PSUM between two matmuls that add to it.
+    OpenGroup,
     /// Two instructions may use a port at once that they must use in turn.
     SharedPort,
     /// A read of bytes that nothing has written.
@@ -41,6 +43,7 @@ impl FindingKind {
             FindingKind::ReadAfterWrite => "race-read-after-write",
             FindingKind::WriteAfterRead => "race-write-after-read",
             FindingKind::WriteAfterWrite => "race-write-after-write",
+            FindingKind::OpenGroup => "open-psum-group",
             FindingKind::SharedPort => "shared-port",
             FindingKind::Uninitialised => "uninitialised-read",
             FindingKind::UnwrittenOutput => "unwritten-output",

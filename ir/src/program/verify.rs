@@ -161,7 +161,7 @@ fn check_streams(program: &Program, faults: &mut Vec<ProgramFault>) {
     let stream = |engine: Engine| -> (Vec<usize>, Vec<&super::Instruction>) { program.stream(engine).unzip() };
     let (positions, instructions) = stream(Engine::Pe);
     let groups = check_psum_groups(target, instructions, &program.tiles);
-    faults.extend(groups.into_iter().map(|(idx, violation)| of_rule(program, positions[idx], violation)));
+    faults.extend(groups.into_iter().map(|found| of_rule(program, positions[found.position], found.violation)));
     if program.phase != ProgramPhase::Lowered {
         let (positions, instructions) = stream(Engine::Act);
         let tables = check_activation_tables(instructions);

@@ -86,6 +86,11 @@ impl MemoryChecker<'_> {
             {
                 continue;
             }
+            if accumulates && rect.area == Area::Psum {
+                for reader in self.shadow.readers(rect) {
+                    self.read_before_the_end(reader as usize, flat);
+                }
+            }
             let stands_for = |later: u32, earlier: u32| clocks.ordered(earlier as usize, later as usize);
             self.shadow.read(rect, flat as u32, stands_for, |found| met.push((*rect, found)));
         }
@@ -153,6 +158,17 @@ impl MemoryChecker<'_> {
         }
         let message = "`nc_matmul` accumulates onto what another engine has written".to_owned();
         let sites = vec![self.machine.site(writer), self.machine.site(flat)];
+        self.findings.push(Finding { kind, message, sites });
+    }
+
+    /// A sum may be read when its group is complete, not between two matmuls of it.
+    fn read_before_the_end(&mut self, reader: usize, flat: usize) {
+        let kind = FindingKind::OpenGroup;
+        if self.machine.instructions[reader].engine == Engine::Pe || !self.seen.insert((reader, flat, kind)) {
+            return;
+        }
+        let message = "reads a sum in PSUM that a later matmul still adds to".to_owned();
+        let sites = vec![self.machine.site(reader), self.machine.site(flat)];
         self.findings.push(Finding { kind, message, sites });
     }
 

@@ -49,15 +49,16 @@ fn check_order(machine: &Machine, schedule: &Schedule, findings: &mut Findings) 
 
 /// Rules that span a stream: loaded tables, accumulation.
 fn check_streams(machine: &Machine, findings: &mut Findings) {
-    let of_stream = |engine: Engine, found: Vec<(usize, rules::Violation)>| {
-        let first = machine.stream_range(engine).start;
-        found.into_iter().map(move |(position, violation)| (first + position, violation))
-    };
-    let tables = of_stream(Engine::Act, rules::check_activation_tables(machine.stream(Engine::Act)));
-    let groups =
-        of_stream(Engine::Pe, rules::check_psum_groups(machine.target, machine.stream(Engine::Pe), &machine.tiles));
-    for (flat, violation) in tables.chain(groups) {
-        findings.push(machine.rule_finding(flat, violation));
+    let first = machine.stream_range(Engine::Act).start;
+    for (position, violation) in rules::check_activation_tables(machine.stream(Engine::Act)) {
+        findings.push(machine.rule_finding(first + position, violation));
+    }
+    let first = machine.stream_range(Engine::Pe).start;
+    for found in rules::check_psum_groups(machine.target, machine.stream(Engine::Pe), &machine.tiles) {
+        let positions = found.earlier.into_iter().chain([found.position]);
+        let sites = positions.map(|position| machine.site(first + position)).collect();
+        let kind = FindingKind::Rule(found.violation.rule);
+        findings.push(Finding { kind, message: found.violation.message, sites });
     }
     check_accumulators(machine, findings);
 }

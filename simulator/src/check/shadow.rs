@@ -1,6 +1,6 @@
 //! Who last touched each byte: an interval index per run of partitions with one history.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use smallvec::SmallVec;
 
@@ -83,6 +83,16 @@ impl Shadow {
                 }
             }
         });
+    }
+
+    /// Who has read some of the bytes since they were written.
+    pub fn readers(&mut self, rect: &Rect) -> BTreeSet<u32> {
+        let mut readers = BTreeSet::new();
+        self.update(rect, |cells, (low, high)| {
+            split(cells, low);
+            readers.extend(cells.range(low..high).flat_map(|(_, cell)| cell.readers.iter().copied()));
+        });
+        readers
     }
 
     /// Adds a write.

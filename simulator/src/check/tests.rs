@@ -282,6 +282,60 @@ fn matmuls_add_to_matmuls_only() {
 }
 
 #[test]
+fn groups_in_one_bank_do_not_alternate() {
+    let matmul = |start_byte, accumulate| InstructionKind::Matmul {
+        dst: psum((0, 128), start_byte, 8, F32),
+        stationary: all(0, 128),
+        moving: all(0, 8),
+        accumulate,
+    };
+    let build = |second_byte: u32| {
+        let mut builder = Builder::new(TargetName::Trn2);
+        builder.push(Engine::Dve, memset(all(0, 128))).update(0, 1);
+        builder.push(Engine::Pe, matmul(0, false)).wait(0, 1);
+        builder.push(Engine::Pe, matmul(second_byte, false));
+        builder.push(Engine::Pe, matmul(0, true));
+        builder.push(Engine::Pe, matmul(second_byte, true));
+        builder
+    };
+    expect(&build(2048), &[]);
+    expect(&build(32), &[FindingKind::Rule(Rule::PsumGroup)]);
+    assert_eq!(
+        build(32).machine().check().findings[0].to_string(),
+        "psum-group: `nc_matmul` accumulates in a bank where another group has started since: \
+         pe[1] `nc_matmul`; pe[2] `nc_matmul`"
+    );
+}
+
+#[test]
+fn sums_are_read_when_they_are_complete() {
+    let matmul = |accumulate| InstructionKind::Matmul {
+        dst: psum((0, 128), 0, 8, F32),
+        stationary: all(0, 128),
+        moving: all(0, 8),
+        accumulate,
+    };
+    let build = |read_early: bool| {
+        let mut builder = Builder::new(TargetName::Trn2);
+        builder.push(Engine::Dve, memset(all(0, 128))).update(0, 1);
+        builder.push(Engine::Pe, matmul(false)).wait(0, 1).update(1, 1);
+        let read = |builder: &mut Builder, count: u16| {
+            builder.push(Engine::Dve, copy(all(1024, 8), psum((0, 128), 0, 8, F32))).wait(1, count).update(0, 1);
+        };
+        if read_early {
+            read(&mut builder, 1);
+            builder.push(Engine::Pe, matmul(true)).wait(0, 2);
+        } else {
+            builder.push(Engine::Pe, matmul(true)).update(1, 1);
+            read(&mut builder, 2);
+        }
+        builder
+    };
+    expect(&build(false), &[]);
+    expect(&build(true), &[FindingKind::OpenGroup]);
+}
+
+#[test]
 fn streams_load_tables_and_reset_sums() {
     let mut builder = Builder::new(TargetName::Trn2);
     builder.push(Engine::Dve, memset(all(0, 8))).update(0, 1);

@@ -35,7 +35,7 @@ mod operations;
 mod streams;
 mod views;
 
-pub use streams::{Port, check_activation_tables, check_psum_groups, exclusive_ports};
+pub use streams::{Port, StreamViolation, check_activation_tables, check_psum_groups, exclusive_ports};
 
 /// Which rule is broken.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

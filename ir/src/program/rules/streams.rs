@@ -22,76 +22,157 @@ pub fn check_activation_tables<'a>(stream: impl IntoIterator<Item = &'a Instruct
     found
 }
 
-/// A rectangle of PSUM that the latest matmuls have written.
-struct Group {
+/// A broken rule of a stream, by positions in that stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamViolation {
+    pub position: usize,
+    /// The earlier instruction that the later one clashes with, where there is one.
+    pub earlier: Option<usize>,
+    pub violation: Violation,
+}
+
+/// Some partitions by some bytes of each in PSUM; ends are exclusive.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct Region {
     partitions: (u32, u32),
     bytes: (i64, i64),
-    /// A later matmul has started another group in one of its banks.
-    interrupted: bool,
+}
+
+impl Region {
+    /// The smallest one around a view; a tile without an address gets a range of its own.
+    fn around(view: &TileView, tiles: &[Tile]) -> Region {
+        let address = tiles.get(view.tile.index()).and_then(|tile| tile.address);
+        let (base_partition, base_byte) = match address {
+            Some(address) => (u32::from(address.partition), i64::from(address.start_byte)),
+            None => (0, i64::from(view.tile.0) << 32),
+        };
+        let first = base_partition + u32::from(view.partition);
+        let (low, high) = view.byte_range();
+        Region { partitions: (first, first + u32::from(view.n_partitions)), bytes: (low + base_byte, high + base_byte) }
+    }
+
+    fn contains(&self, other: &Region) -> bool {
+        let contains = |outer: (i64, i64), inner: (i64, i64)| outer.0 <= inner.0 && inner.1 <= outer.1;
+        let wide = |(first, last): (u32, u32)| (i64::from(first), i64::from(last));
+        contains(wide(self.partitions), wide(other.partitions)) && contains(self.bytes, other.bytes)
+    }
+
+    fn overlaps(&self, other: &Region) -> bool {
+        overlaps(self.partitions, other.partitions) && overlaps(self.bytes, other.bytes)
+    }
+
+    /// The same partitions of all banks that the region touches.
+    fn zone(&self, bank_bytes: i64) -> Region {
+        let (low, high) = self.bytes;
+        let end = ((high - 1).div_euclid(bank_bytes) + 1) * bank_bytes;
+        Region { partitions: self.partitions, bytes: (low.div_euclid(bank_bytes) * bank_bytes, end) }
+    }
+
+    /// What is left of the region without another that overlaps it.
+    fn without(&self, other: &Region, rest: &mut Vec<Region>) {
+        let (partitions, bytes) = (self.partitions, self.bytes);
+        let middle = (partitions.0.max(other.partitions.0), partitions.1.min(other.partitions.1));
+        let pieces = [
+            Region { partitions: (partitions.0, middle.0), bytes },
+            Region { partitions: (middle.1, partitions.1), bytes },
+            Region { partitions: middle, bytes: (bytes.0, other.bytes.0.max(bytes.0)) },
+            Region { partitions: middle, bytes: (other.bytes.1.min(bytes.1), bytes.1) },
+        ];
+        let is_empty = |piece: &Region| piece.partitions.0 >= piece.partitions.1 || piece.bytes.0 >= piece.bytes.1;
+        rest.extend(pieces.into_iter().filter(|piece| !is_empty(piece)));
+    }
+}
+
+/// An accumulation group: what a matmul without accumulation has started.
+struct Group<'a> {
+    region: Region,
+    /// The view, where it leaves bytes of the region out.
+    strided: Option<&'a TileView>,
+    /// Position of the matmul that has started another group in one of its banks since.
+    interrupted_by: Option<usize>,
+}
+
+impl Group<'_> {
+    /// True where the group holds every element of the view that lies in its region.
+    fn holds(&self, view: &TileView) -> bool {
+        let same = |own: &TileView| (own.offset, &own.dims, own.dtype) == (view.offset, &view.dims, view.dtype);
+        self.strided.is_none_or(same)
+    }
 }
 
 /// Matmuls that add to what no matmul has started, or whose group another one has interrupted in
 /// the same bank. `stream` is the tensor engine's; positions are its own. Tiles without an address
 /// are told apart by their ids and not by banks.
 ///
-/// Writes of other engines end a group too, but their order is not visible in one stream.
+/// A group is open from the matmul that overwrites to the last one that adds to the same place.
+/// Starting another group on common partitions of a bank ends every open one there, wherever in the
+/// bank it lies. Reads and writes of other engines are not visible in one stream.
 pub fn check_psum_groups<'a>(
     target: &Target,
     stream: impl IntoIterator<Item = &'a Instruction>,
     tiles: &[Tile],
-) -> Vec<(usize, Violation)> {
-    let mut groups: Vec<Group> = Vec::new();
+) -> Vec<StreamViolation> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
     let mut found = Vec::new();
     for (position, instruction) in stream.into_iter().enumerate() {
-        let accumulate = matches!(instruction.kind, InstructionKind::Matmul { accumulate: true, .. });
-        let accesses = instruction.kind.accesses();
-        let Some(dst) = accesses.tile_writes.first() else { continue };
-        let (partitions, bytes) = place(dst, tiles);
-        let bank = i64::from(target.psum_bank_bytes);
-        let banks = |(low, high): (i64, i64)| (low.div_euclid(bank), (high - 1).div_euclid(bank) + 1);
-        if accumulate {
-            let group = groups.iter().rev().find(|group| {
-                contains(group.partitions, partitions) && group.bytes.0 <= bytes.0 && bytes.1 <= group.bytes.1
-            });
-            let message = match group {
-                None => "`nc_matmul` accumulates where no matmul has written",
-                Some(group) if group.interrupted => {
-                    "`nc_matmul` accumulates in a bank where another group has started since"
-                }
-                Some(_) => continue,
-            };
-            found.push((position, Violation { rule: Rule::PsumGroup, message: message.to_owned() }));
+        let (dst, accumulates) = match &instruction.kind {
+            InstructionKind::Matmul { dst, accumulate, .. } => (dst, *accumulate),
+            InstructionKind::Transpose { dst, .. } => (dst, false),
+            _ => continue,
+        };
+        let region = Region::around(dst, tiles);
+        if accumulates {
+            found.extend(continuation_fault(&groups, dst, region).map(|(message, earlier)| StreamViolation {
+                position,
+                earlier,
+                violation: Violation { rule: Rule::PsumGroup, message: message.to_owned() },
+            }));
             continue;
         }
-        groups.retain(|group| {
-            !(contains(partitions, group.partitions) && bytes.0 <= group.bytes.0 && group.bytes.1 <= bytes.1)
-        });
+        let started = Group { region, strided: is_strided(dst).then_some(dst), interrupted_by: None };
+        groups.retain(|group| !(region.contains(&group.region) && (started.strided.is_none() || group.holds(dst))));
+        let zone = region.zone(i64::from(target.psum_bank_bytes));
         for group in &mut groups {
-            group.interrupted |= overlaps(group.partitions, partitions) && overlaps(banks(group.bytes), banks(bytes));
+            if group.interrupted_by.is_none() && zone.overlaps(&group.region.zone(i64::from(target.psum_bank_bytes))) {
+                group.interrupted_by = Some(position);
+            }
         }
-        groups.push(Group { partitions, bytes, interrupted: false });
+        groups.push(started);
     }
     found
 }
 
+/// What is wrong with adding to a region, and the matmul that has made it wrong.
+fn continuation_fault(groups: &[Group<'_>], dst: &TileView, region: Region) -> Option<(&'static str, Option<usize>)> {
+    let mut rest = vec![region];
+    let mut next = Vec::new();
+    for group in groups.iter().rev().filter(|group| group.region.overlaps(&region) && group.holds(dst)) {
+        for piece in std::mem::take(&mut rest) {
+            if !piece.overlaps(&group.region) {
+                next.push(piece);
+                continue;
+            }
+            if group.interrupted_by.is_some() {
+                let message = "`nc_matmul` accumulates in a bank where another group has started since";
+                return Some((message, group.interrupted_by));
+            }
+            piece.without(&group.region, &mut next);
+        }
+        std::mem::swap(&mut rest, &mut next);
+        if rest.is_empty() {
+            return None;
+        }
+    }
+    Some(("`nc_matmul` accumulates where no matmul has written", None))
+}
+
+fn is_strided(view: &TileView) -> bool {
+    let (low, high) = view.byte_range();
+    (high - low) as usize != view.n_elements() * view.dtype.size_bytes()
+}
+
 fn overlaps<Bound: PartialOrd>(lhs: (Bound, Bound), rhs: (Bound, Bound)) -> bool {
     lhs.0 < rhs.1 && rhs.0 < lhs.1
-}
-
-fn contains(outer: (u32, u32), inner: (u32, u32)) -> bool {
-    outer.0 <= inner.0 && inner.1 <= outer.1
-}
-
-/// Partitions and bytes of a view; a tile without an address gets a range of its own.
-fn place(view: &TileView, tiles: &[Tile]) -> ((u32, u32), (i64, i64)) {
-    let address = tiles.get(view.tile.index()).and_then(|tile| tile.address);
-    let (base_partition, base_byte) = match address {
-        Some(address) => (u32::from(address.partition), i64::from(address.start_byte)),
-        None => (0, i64::from(view.tile.0) << 32),
-    };
-    let first = base_partition + u32::from(view.partition);
-    let (low, high) = view.byte_range();
-    ((first, first + u32::from(view.n_partitions)), (low + base_byte, high + base_byte))
 }
 
 /// A way into a memory that two engines of the first generation share: whole instructions must not

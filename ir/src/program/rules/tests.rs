@@ -305,14 +305,36 @@ fn accumulation_continues_what_a_matmul_started() {
             InstructionKind::Matmul { dst, stationary: operand.clone(), moving: operand, accumulate },
         )
     };
-    let positions = |stream: &[Instruction]| -> Vec<usize> {
-        check_psum_groups(target, stream, &tiles(target)).into_iter().map(|(position, _)| position).collect()
+    let positions = |stream: &[Instruction]| -> Vec<(usize, Option<usize>)> {
+        let found = check_psum_groups(target, stream, &tiles(target));
+        found.into_iter().map(|found| (found.position, found.earlier)).collect()
     };
     assert_eq!(positions(&[into(0, false), into(0, true), into(128, false), into(128, true)]), []);
-    assert_eq!(positions(&[into(0, true)]), [0]);
+    assert_eq!(positions(&[into(0, true)]), [(0, None)]);
     // Two groups of one bank must not alternate; of two banks they may.
-    assert_eq!(positions(&[into(0, false), into(128, false), into(0, true), into(128, true)]), [2]);
+    assert_eq!(positions(&[into(0, false), into(128, false), into(0, true), into(128, true)]), [(2, Some(1))]);
     assert_eq!(positions(&[into(0, false), into(512, false), into(0, true), into(512, true)]), []);
+    // What was started in two pieces may be added to at once, and the other way round.
+    let wide = |mut instruction: Instruction, columns| {
+        if let InstructionKind::Matmul { dst, moving, .. } = &mut instruction.kind {
+            (dst.dims[0].count, moving.dims[0].count) = (columns, columns);
+        }
+        instruction
+    };
+    assert_eq!(positions(&[wide(into(0, false), 256), into(128, true), into(0, true)]), []);
+    assert_eq!(positions(&[into(0, false), wide(into(0, true), 256)]), [(1, None)]);
+    // The second piece's start has ended the first one: both lie in one bank.
+    assert_eq!(positions(&[into(0, false), into(128, false), wide(into(0, true), 256)]), [(2, Some(1))]);
+    // Even and odd columns are two groups, whose regions overlap and whose elements do not.
+    let every_other = |mut instruction: Instruction| {
+        if let InstructionKind::Matmul { dst, .. } = &mut instruction.kind {
+            dst.dims[0].step = 2;
+        }
+        instruction
+    };
+    let (even, odd) = (|accumulate| every_other(into(0, accumulate)), |accumulate| every_other(into(1, accumulate)));
+    assert_eq!(positions(&[even(false), even(true), odd(false), odd(true)]), []);
+    assert_eq!(positions(&[even(false), odd(false), even(true), odd(true)]), [(2, Some(1))]);
 }
 
 #[test]
