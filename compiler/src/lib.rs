@@ -5,13 +5,14 @@
 //! * [`execute`]: a NEFF on the simulator; [`strided`]: tensors in the caller's memory.
 //! * [`samples`], [`verdict`]: values to run on, and judging what comes out.
 //! * [`report`], [`metrics`]: what is told about a result; [`fault`]: about a fault of the compiler.
-//! * [`failure`], [`bisect`], [`reduce`]: hunting a fault down.
+//! * [`failure`], [`bisect`], [`divergence`], [`reduce`]: hunting a fault down.
 //! * [`eager`], [`three_way`]: the same graph dispatched node by node.
 //! * [`commands`]: the command line; everything in it can be called from code.
 
 pub mod bisect;
 pub mod cache;
 pub mod commands;
+pub mod divergence;
 pub mod eager;
 pub mod error;
 pub mod execute;

@@ -60,6 +60,7 @@ fn missing() -> Comparison {
         max_abs_error: f64::INFINITY,
         max_rel_error: f64::INFINITY,
         eager_abs_error: 0.0,
+        allowed_abs_error: 0.0,
         rms_error: f64::INFINITY,
         eager_rms_error: 0.0,
         worst: None,

@@ -89,6 +89,46 @@ fn what_no_change_breaks_is_told() {
 }
 
 #[test]
+fn the_first_node_that_options_compute_differently_is_shown_and_made_small() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = sample("softmax_naive_f32");
+    let found = stdout(&neffuse(folder.path(), &["bisect", text(&input), "mode=exact", "mode=reassoc"]));
+    let first = found.lines().next().unwrap();
+    assert!(first.starts_with("first divergence of mode=exact and mode=reassoc: %5 = div %3, %4 : "), "{found}");
+    assert!(found.contains("\n  from div (aten.div.Tensor)\n  its operands agree: %3, %4\n"), "{found}");
+    assert!(found.contains("elements differ in their bits\n  worst element ["), "{found}");
+    let small = "softmax_naive_f32.inf.small.ir";
+    assert!(found.contains(&format!("\nwrote {small}: ")), "{found}");
+    // The command that it names finds the same in the small graph.
+    let replay = found.lines().last().unwrap().trim();
+    assert_eq!(replay, format!("neffuse bisect {small} mode=exact mode=reassoc"));
+    let words: Vec<&str> = replay.split(' ').skip(1).collect();
+    let again = stdout(&neffuse(folder.path(), &[words, vec!["-o", "again.ir"]].concat()));
+    let op = |line: &str| line.split(' ').skip_while(|word| *word != "=").nth(1).map(str::to_owned);
+    assert_eq!(op(again.lines().next().unwrap()), op(first), "{again}");
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    assert_eq!(read("again.ir"), read(small), "it is as small as it gets");
+}
+
+#[test]
+fn sides_that_agree_and_sides_that_are_none_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = sample("rms_norm_naive_bf16");
+    let fails = |sides: &[&str]| {
+        let output = neffuse(folder.path(), &[&["bisect", text(&input)], sides].concat());
+        assert_eq!(output.status.code(), Some(1), "{sides:?}");
+        stderr(&output)
+    };
+    let agree = "error[bad-input]: rms_norm_naive_bf16.inf: reference and simulator agree on all outputs";
+    assert!(fails(&["reference", "simulator"]).starts_with(agree));
+    assert!(fails(&["reference", "simulater"]).starts_with("error[usage]: `simulater`: no side and no option"));
+    assert!(fails(&["eager", "stop=fus"]).contains("help: did you mean `fuse`?"));
+    assert!(fails(&["eager"]).starts_with("error[usage]: "));
+    assert!(fails(&["eager", "simulator", "--command", "true {}"]).starts_with("error[usage]: "));
+    assert!(fails(&["--compare", "bits"]).starts_with("error[usage]: "));
+}
+
+#[test]
 fn a_llama_is_reduced_to_what_the_command_looks_for() {
     let folder = tempfile::tempdir().unwrap();
     let input = sample("tiny_llama_core");

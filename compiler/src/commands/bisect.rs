@@ -1,9 +1,9 @@
-//! `neffuse bisect`: the one change that breaks a graph.
+//! `neffuse bisect`: the one change that breaks a graph; with two sides, see `diverge`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use ir::graph::NodeId;
 use ir::text::node_line;
 use ir::{Graph, Program};
@@ -11,10 +11,12 @@ use passes::manager::PassReport;
 
 use super::check::blame;
 use super::compile::{Parameters, import_file};
+use super::diverge::{Comparison, diverge};
 use super::predicate::{Ending, run_command};
 use super::progress::Terminal;
-use super::{CompileOptions, Outcome, stem, write_atomically};
+use super::{CompileOptions, Outcome, default_output, stem, write_atomically};
 use crate::bisect::{Bisection, bisect};
+use crate::divergence::{Contest, Sameness, Side};
 use crate::error::Error;
 use crate::failure::{Failure, failure_of};
 use crate::pipeline::{Options, PASSES, Stage, Unwatched, Watcher, compile, source_text};
@@ -24,22 +26,44 @@ use crate::verdict::Standard;
 /// Graphs of more nodes are only written to files.
 const MAX_PRINTED_NODES: usize = 40;
 
-/// Find the change that makes a graph fail
+/// Find the change that makes a graph fail, or the first node that two sides compute differently
 ///
-/// Compiles with more and less fuel until two neighbouring amounts differ: with N - 1 changes `check`
-/// does not fail as it does with all of them, with N it does. Shows change N, and the graph without
-/// and with it. A failure may come and go as changes are added; the change that is shown makes it
-/// come.
+/// With a graph alone: compiles with more and less fuel until two neighbouring amounts differ: with
+/// N - 1 changes `check` does not fail as it does with all of them, with N it does. Shows change N, and
+/// the graph without and with it. A failure may come and go as changes are added; the change that is
+/// shown makes it come.
+///
+/// With two sides A and B: evaluates both on the same inputs, asks for values inside the graph as
+/// outputs, and shows the first node whose values differ although its operands agree, with the worst
+/// element. Then writes the smallest graph that still differs.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
+Sides:
+  reference          the reference evaluator in f64, without roundings: the truth
+  eager              the reference evaluator with PyTorch's roundings
+  simulator          compiled with the options of the command line, and simulated
+  numerics=CLASS, target=CHIP, fuel=N, disable=RULE
+                     the same with other options, joined by commas; mode= is
+                     numerics=
+  stop=PASS          what a graph pass leaves, evaluated: canonicalize, fuse,
+                     expand_long_rows or place; joins with the others
+
 Examples:
   neffuse bisect model.json
   neffuse bisect model.json --numerics approx
   neffuse bisect model.json --output-dir found      keep before.ir and after.ir
-  neffuse bisect model.json --command 'python3 compare.py {}'")]
+  neffuse bisect model.json --command 'python3 compare.py {}'
+  neffuse bisect model.json reference simulator
+  neffuse bisect model.json numerics=exact numerics=reassoc -o small.ir
+  neffuse bisect model.json eager stop=fuse --compare bits")]
 pub(super) struct BisectArgs {
     /// The graph, as for `neffuse compile`
     input: PathBuf,
+    /// One side of a comparison, see below
+    #[arg(requires = "b", conflicts_with_all = ["command", "output_dir"])]
+    a: Option<String>,
+    /// The other side
+    b: Option<String>,
     /// Judge by the exit code of this shell command instead of `check`; {} is the NEFF. What counts
     /// as failing is the exit code that it gives with all changes
     #[arg(long, value_name = "COMMAND")]
@@ -47,19 +71,59 @@ pub(super) struct BisectArgs {
     /// Write the graphs before and after the change to before.ir and after.ir in this folder
     #[arg(long, value_name = "FOLDER")]
     output_dir: Option<PathBuf>,
+    /// What counts as equal on two sides: `standard` judges as `check` does, `bits` wants the same bits.
+    /// By default `standard` where one side alone is `reference` or `eager`, else `bits`
+    #[arg(long, value_name = "standard|bits", requires = "a")]
+    compare: Option<Compare>,
+    /// The smallest graph that differs on two sides; by default the input's name with small.ir, in the
+    /// current folder
+    #[arg(short, long, value_name = "SMALL.IR", requires = "a")]
+    output: Option<PathBuf>,
     #[command(flatten)]
     options: CompileOptions,
+}
+
+/// What counts as equal.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+enum Compare {
+    Standard,
+    Bits,
+}
+
+impl Compare {
+    /// The option that asks for it.
+    const fn replaying(self) -> &'static str {
+        match self {
+            Compare::Standard => " --compare standard",
+            Compare::Bits => " --compare bits",
+        }
+    }
 }
 
 pub(super) fn command(arguments: &BisectArgs) -> Result<Outcome, Error> {
     let options = Options { print_after: Vec::new(), ..arguments.options.options() };
     if options.fuel.is_some() || options.stop_after.is_some() {
         return Err(Error::Usage(
-            "bisect chooses --fuel itself and needs all passes: leave out --fuel and --stop-after".to_owned(),
+            "bisect chooses --fuel itself and needs all passes: leave out --fuel and --stop-after; a side may be \
+             fuel=N or stop=PASS"
+                .to_owned(),
         ));
     }
     let graph = import_file(&arguments.input, Parameters::Inputs)?;
     let samples = samples_for(&graph, &arguments.input)?;
+    if let (Some(a), Some(b)) = (&arguments.a, &arguments.b) {
+        let (a, b) = (Side::parse(a, &options)?, Side::parse(b, &options)?);
+        let sameness = match arguments.compare {
+            Some(Compare::Standard) => Sameness::Standard,
+            Some(Compare::Bits) => Sameness::Bits,
+            None if a.is_evaluated() != b.is_evaluated() => Sameness::Standard,
+            None => Sameness::Bits,
+        };
+        let output = arguments.output.clone().unwrap_or_else(|| default_output(&arguments.input, "small.ir"));
+        let contest = Contest { a, b, sameness };
+        let options = arguments.options.replaying() + arguments.compare.map_or("", Compare::replaying);
+        return diverge(&Comparison { contest, graph, inputs: samples.inputs, output, options }, &arguments.input);
+    }
     let trial = Trial::new(&graph, samples, &options, arguments.command.as_deref())?;
     let mut terminal = Terminal::new(&format!("bisecting {}", stem(&arguments.input)));
     let (whole, message) = trial.ending(None)?;

@@ -22,6 +22,7 @@ mod cache;
 mod check;
 mod compile;
 mod completions;
+mod diverge;
 mod explain;
 mod inspect;
 mod output;
@@ -125,6 +126,20 @@ impl CompileOptions {
             fuel: self.fuel,
             disabled_rules: self.disable_rule.clone(),
         }
+    }
+
+    /// What a command line says to get these options for two sides; empty where they are the default.
+    fn replaying(&self) -> String {
+        let default = Options::default();
+        let mut text = String::new();
+        if self.target != default.target {
+            text += &format!(" --target {}", self.target);
+        }
+        if self.numerics != default.numerics {
+            text += &format!(" --numerics {}", self.numerics.name());
+        }
+        self.disable_rule.iter().for_each(|rule| text += &format!(" --disable-rule {rule}"));
+        text
     }
 
     /// The compile cache, unless it shall not be used or there is no place for one.

@@ -26,6 +26,8 @@ pub struct Comparison {
     pub max_rel_error: f64,
     /// max|E-t|; 0 for integers and bools.
     pub eager_abs_error: f64,
+    /// What `max_abs_error` may be.
+    pub allowed_abs_error: f64,
     /// rms(o-t).
     pub rms_error: f64,
     /// rms(E-t).
@@ -116,14 +118,16 @@ fn compare_floats(shape: &[usize], output: &[f64], eager: &[f64], truth: &[f64],
         eager: eager[flat],
         truth: truth[flat],
     };
+    let bounds = Bounds::of(eager_error, size, dtype);
     let failure = match misplaced {
         Some(flat) => Some(format!("{:?} where eager has {:?}", output[flat], eager[flat])),
-        None => bound_failure(error, eager_error, size, dtype),
+        None => bounds.failure(error),
     };
     Comparison {
         max_abs_error: error.max,
         max_rel_error: ratio(error.max, size.max),
         eager_abs_error: eager_error.max,
+        allowed_abs_error: bounds.max,
         rms_error: error.rms(),
         eager_rms_error: eager_error.rms(),
         worst: misplaced.or(worst.map(|(_, flat)| flat)).map(element),
@@ -131,15 +135,28 @@ fn compare_floats(shape: &[usize], output: &[f64], eager: &[f64], truth: &[f64],
     }
 }
 
-fn bound_failure(error: Norms, eager_error: Norms, size: Norms, dtype: Dtype) -> Option<String> {
-    let factor = if dtype.size_bytes() <= 2 { 1.0 } else { 2.0 };
-    let half_epsilon = dtype.epsilon().unwrap_or(0.0) / 2.0;
-    let max_bound = factor * eager_error.max + factor * half_epsilon * size.max;
-    let rms_bound = 1.5 * eager_error.rms() + half_epsilon * size.rms();
-    if error.max > max_bound {
-        return Some(format!("largest error {:e} is above {max_bound:e}", error.max));
+/// What errors may be.
+struct Bounds {
+    max: f64,
+    rms: f64,
+}
+
+impl Bounds {
+    fn of(eager_error: Norms, size: Norms, dtype: Dtype) -> Bounds {
+        let factor = if dtype.size_bytes() <= 2 { 1.0 } else { 2.0 };
+        let half_epsilon = dtype.epsilon().unwrap_or(0.0) / 2.0;
+        Bounds {
+            max: factor * eager_error.max + factor * half_epsilon * size.max,
+            rms: 1.5 * eager_error.rms() + half_epsilon * size.rms(),
+        }
     }
-    (error.rms() > rms_bound).then(|| format!("rms error {:e} is above {rms_bound:e}", error.rms()))
+
+    fn failure(&self, error: Norms) -> Option<String> {
+        if error.max > self.max {
+            return Some(format!("largest error {:e} is above {:e}", error.max, self.max));
+        }
+        (error.rms() > self.rms).then(|| format!("rms error {:e} is above {:e}", error.rms(), self.rms))
+    }
 }
 
 /// `first` is the position of the first lane that differs.
@@ -160,6 +177,7 @@ fn compare_exact(shape: &[usize], output: &[f64], eager: &[f64], first: Option<u
         max_abs_error: error.max,
         max_rel_error: ratio(error.max, size.max),
         eager_abs_error: 0.0,
+        allowed_abs_error: 0.0,
         rms_error: error.rms(),
         eager_rms_error: 0.0,
         worst,
@@ -172,6 +190,7 @@ fn without_numbers(failure: String) -> Comparison {
         max_abs_error: f64::INFINITY,
         max_rel_error: f64::INFINITY,
         eager_abs_error: 0.0,
+        allowed_abs_error: 0.0,
         rms_error: f64::INFINITY,
         eager_rms_error: 0.0,
         worst: None,
