@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Crate and the crates of this workspace that it may depend on.
-const ALLOWED: [(&str, &[&str]); 7] = [
+const ALLOWED: [(&str, &[&str]); 8] = [
     ("ir", &[]),
     ("neff", &["ir"]),
     ("passes", &["ir"]),
@@ -12,6 +12,7 @@ const ALLOWED: [(&str, &[&str]); 7] = [
     ("simulator", &["ir", "neff"]),
     ("compiler", &["codegen", "ir", "neff", "passes", "simulator"]),
     ("python", &["compiler", "ir"]),
+    ("timing", &["ir", "passes", "simulator"]),
 ];
 
 #[test]

@@ -283,9 +283,23 @@ impl Machine {
             return Err(broken.clone());
         }
         match self.schedule() {
-            Ok(schedule) => Ok(crate::timeline::summarise(self, schedule)),
+            Ok(schedule) => Ok(crate::timeline::summarise(self, self.target, schedule)),
             Err(finding) => Err(finding.clone()),
         }
+    }
+
+    /// Instructions of all streams.
+    pub fn n_instructions(&self) -> usize {
+        self.instructions.len()
+    }
+
+    /// Predicts the program's time on a chip with other numbers, for studies of timing.
+    ///
+    /// # Errors
+    /// Why streams wait for ever. Operand rules are not looked at.
+    pub fn timeline_on(&self, target: &Target) -> Result<Timeline, Finding> {
+        let schedule = crate::timeline::simulate(self, target)?;
+        Ok(crate::timeline::summarise(self, target, &schedule))
     }
 
     /// Checks operand rules, order, initialisation and semaphores.
@@ -296,7 +310,7 @@ impl Machine {
     /// When everything runs. Operands have passed the operand rules.
     pub(crate) fn schedule(&self) -> Result<&Schedule, &Finding> {
         self.schedule
-            .get_or_init(|| crate::timeline::simulate(self).map_err(Box::new))
+            .get_or_init(|| crate::timeline::simulate(self, self.target).map_err(Box::new))
             .as_ref()
             .map_err(|finding| &**finding)
     }

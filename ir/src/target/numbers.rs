@@ -99,8 +99,44 @@ macro_rules! targets {
                     Number { name: stringify!($name), value: self.$name as u64, unit: $unit, grade, source }
                 },)*]
             }
+
+            /// Replaces a number, for studies of timing; false where there is none of this name or
+            /// it cannot take the value.
+            pub fn set(&mut self, name: &str, value: u64) -> bool {
+                match name {
+                    $(stringify!($name) => {
+                        let Some(value) = <$kind as Settable>::from_u64(value) else { return false };
+                        self.$name = value;
+                        true
+                    })*
+                    _ => false,
+                }
+            }
         }
     };
+}
+
+/// A type of the table's numbers.
+trait Settable: Sized {
+    fn from_u64(value: u64) -> Option<Self>;
+}
+
+impl Settable for u64 {
+    fn from_u64(value: u64) -> Option<Self> {
+        Some(value)
+    }
+}
+
+impl Settable for u32 {
+    fn from_u64(value: u64) -> Option<Self> {
+        u32::try_from(value).ok()
+    }
+}
+
+impl Settable for bool {
+    fn from_u64(value: u64) -> Option<Self> {
+        (value <= 1).then_some(value == 1)
+    }
 }
 
 impl Target {

@@ -80,7 +80,7 @@ struct EngineState {
 
 struct Simulation<'a> {
     machine: &'a Machine,
-    target: &'static Target,
+    target: &'a Target,
     costs: Vec<InstructionCost>,
     engines: Vec<EngineState>,
     semaphores: Vec<u64>,
@@ -96,8 +96,7 @@ struct Simulation<'a> {
 ///
 /// # Errors
 /// A deadlock, with what every engine waits for.
-pub(crate) fn simulate(machine: &Machine) -> Result<Schedule, Finding> {
-    let target = machine.target;
+pub(crate) fn simulate(machine: &Machine, target: &Target) -> Result<Schedule, Finding> {
     let engines = Engine::ALL.map(|engine| {
         let range = machine.stream_range(engine);
         EngineState {

@@ -1,6 +1,7 @@
 //! From a schedule to a report.
 
 use ir::program::Engine;
+use ir::target::Target;
 
 use super::simulate::{Schedule, Slot, SlotCause};
 use super::{Bound, Busy, Cause, CriticalStep, Span, Timeline, TransferSpan};
@@ -10,13 +11,12 @@ use crate::machine::Machine;
 /// An engine that is busy for this share of the body decides its length; below it, fixed times do.
 const BOUND_PERCENT: u64 = 60;
 
-pub(crate) fn summarise(machine: &Machine, schedule: &Schedule) -> Timeline {
-    let target = machine.target;
+pub(crate) fn summarise(machine: &Machine, target: &Target, schedule: &Schedule) -> Timeline {
     let transfers = || schedule.slots.iter().filter_map(|slot| slot.transfer.as_ref());
     let first_trigger = transfers().map(|transfer| transfer.trigger_ps).min();
     let first_start = schedule.slots.iter().map(|slot| slot.start_ps).min();
     let origin_ps = first_trigger.or(first_start).unwrap_or(0);
-    let last_ps = schedule.slots.iter().map(|slot| finish(machine, slot)).max().unwrap_or(0);
+    let last_ps = schedule.slots.iter().map(|slot| finish(target, slot)).max().unwrap_or(0);
     let body_ps = last_ps - origin_ps;
     let busy = busy(machine, schedule);
     Timeline {
@@ -26,7 +26,7 @@ pub(crate) fn summarise(machine: &Machine, schedule: &Schedule) -> Timeline {
         total_ps: body_ps + target.preamble_ps + target.epilogue_ps,
         busy,
         bound: bound(&busy, body_ps),
-        critical_path: critical_path(machine, schedule, origin_ps),
+        critical_path: critical_path(machine, target, schedule, origin_ps),
         hbm_read_bytes: transfers().map(|transfer| transfer.read_bytes).sum(),
         hbm_write_bytes: transfers().map(|transfer| transfer.write_bytes).sum(),
         sbuf_peak_bytes: footprint::sbuf_peak_bytes(machine),
@@ -34,8 +34,8 @@ pub(crate) fn summarise(machine: &Machine, schedule: &Schedule) -> Timeline {
 }
 
 /// When an instruction and its data are complete.
-fn finish(machine: &Machine, slot: &Slot) -> u64 {
-    let data_ps = slot.transfer.as_ref().map(|transfer| transfer.last_ps + machine.target.dma_completion_write_ps);
+fn finish(target: &Target, slot: &Slot) -> u64 {
+    let data_ps = slot.transfer.as_ref().map(|transfer| transfer.last_ps + target.dma_completion_write_ps);
     data_ps.unwrap_or(slot.done_ps)
 }
 
@@ -109,9 +109,9 @@ fn bound(busy: &Busy, body_ps: u64) -> Bound {
 }
 
 /// Follows causes back from what ends last.
-fn critical_path(machine: &Machine, schedule: &Schedule, origin_ps: u64) -> Vec<CriticalStep> {
+fn critical_path(machine: &Machine, target: &Target, schedule: &Schedule, origin_ps: u64) -> Vec<CriticalStep> {
     let slots = &schedule.slots;
-    let Some(last) = (0..slots.len()).max_by_key(|&flat| (finish(machine, &slots[flat]), flat)) else {
+    let Some(last) = (0..slots.len()).max_by_key(|&flat| (finish(target, &slots[flat]), flat)) else {
         return Vec::new();
     };
     let mut steps = Vec::new();
@@ -122,7 +122,7 @@ fn critical_path(machine: &Machine, schedule: &Schedule, origin_ps: u64) -> Vec<
         }
     };
     // The path reaches `until_ps` of instruction `flat`; the data of a transfer may be what it needs.
-    let (mut flat, mut until_ps, mut at_data) = (last, finish(machine, &slots[last]), slots[last].transfer.is_some());
+    let (mut flat, mut until_ps, mut at_data) = (last, finish(target, &slots[last]), slots[last].transfer.is_some());
     loop {
         let slot = &slots[flat];
         if let Some(transfer) = slot.transfer.as_ref().filter(|_| at_data) {
