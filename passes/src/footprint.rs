@@ -36,27 +36,27 @@ pub(crate) enum AccessKind {
     Write,
 }
 
-/// A set of bytes on a range of partitions.
+/// Some partitions with some bytes of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Footprint {
     pub memory: Memory,
-    pub first_partition: u16,
-    pub end_partition: u16,
-    pub bytes: BytePattern,
+    pub partitions: Pattern,
+    pub bytes: Pattern,
 }
 
-/// Runs of bytes at regular distances.
+/// Runs of bytes, or of partitions, at regular distances.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BytePattern {
+pub(crate) struct Pattern {
     pub low: i64,
-    /// Bytes of one run.
+    /// Length of one run.
     pub run: i64,
-    /// Step in bytes and count, steps ascending and larger than the run.
+    /// Step and count, steps ascending and larger than the run.
     dims: SmallVec<[(i64, i64); 4]>,
 }
 
-impl BytePattern {
-    /// The bytes of elements of `size` bytes at `offset` and all sums of steps, counted in elements.
+impl Pattern {
+    /// The bytes of elements of `size` bytes at `offset` and all sums of steps, counted in elements;
+    /// partitions are elements of size 1.
     fn new(offset: i64, steps: impl IntoIterator<Item = (i64, i64)>, size: i64) -> Self {
         let mut low = offset.saturating_mul(size);
         let mut wanted: SmallVec<[(i64, i64); 4]> = SmallVec::new();
@@ -71,7 +71,7 @@ impl BytePattern {
             wanted.push((step.saturating_abs(), count));
         }
         wanted.sort_unstable();
-        let mut pattern = BytePattern { low, run: size, dims: SmallVec::new() };
+        let mut pattern = Pattern { low, run: size, dims: SmallVec::new() };
         for (step, count) in wanted {
             match pattern.dims.last_mut() {
                 None if step <= pattern.run => pattern.run = pattern.run.saturating_add(step.saturating_mul(count - 1)),
@@ -85,7 +85,7 @@ impl BytePattern {
     }
 
     fn dense(low: i64, high: i64) -> Self {
-        BytePattern { low, run: high - low, dims: SmallVec::new() }
+        Pattern { low, run: high - low, dims: SmallVec::new() }
     }
 
     /// One past the last byte.
@@ -123,7 +123,7 @@ impl BytePattern {
     }
 
     /// False only if no byte is in both.
-    fn meets(&self, other: &BytePattern) -> bool {
+    fn meets(&self, other: &Pattern) -> bool {
         if self.high() <= other.low || other.high() <= self.low {
             return false;
         }
@@ -135,7 +135,7 @@ impl BytePattern {
     }
 
     /// True if the two patterns occupy disjoint residues modulo `period`.
-    fn misses_modulo(&self, other: &BytePattern, period: i64) -> bool {
+    fn misses_modulo(&self, other: &Pattern, period: i64) -> bool {
         let (Some((start, len)), Some((other_start, other_len))) = (self.residues(period), other.residues(period))
         else {
             return false;
@@ -152,7 +152,7 @@ impl BytePattern {
         (len < period).then(|| (self.low.rem_euclid(period), len))
     }
 
-    fn covers(&self, other: &BytePattern) -> bool {
+    pub(crate) fn covers(&self, other: &Pattern) -> bool {
         self == other || (self.is_dense() && self.low <= other.low && other.high() <= self.high())
     }
 }
@@ -160,18 +160,12 @@ impl BytePattern {
 impl Footprint {
     /// False only if the two share no byte.
     pub(crate) fn meets(&self, other: &Footprint) -> bool {
-        self.memory == other.memory
-            && self.first_partition < other.end_partition
-            && other.first_partition < self.end_partition
-            && self.bytes.meets(&other.bytes)
+        self.memory == other.memory && self.partitions.meets(&other.partitions) && self.bytes.meets(&other.bytes)
     }
 
     /// True only if every byte of `other` is also in `self`.
     pub(crate) fn covers(&self, other: &Footprint) -> bool {
-        self.memory == other.memory
-            && self.first_partition <= other.first_partition
-            && other.end_partition <= self.end_partition
-            && self.bytes.covers(&other.bytes)
+        self.memory == other.memory && self.partitions.covers(&other.partitions) && self.bytes.covers(&other.bytes)
     }
 }
 
@@ -197,11 +191,11 @@ pub(crate) fn footprints(
 }
 
 /// The memory that holds a tile, its first partition and its first byte there.
-fn origin(program: &Program, tile: TileId, addressing: Addressing) -> (Memory, u16, i64) {
+fn origin(program: &Program, tile: TileId, addressing: Addressing) -> (Memory, i64, i64) {
     match (addressing, program.tile(tile).address) {
         (Addressing::Physical, Some(address)) => {
             let memory = Memory::Chip(program.tile(tile).space);
-            (memory, u16::from(address.partition), i64::from(address.start_byte))
+            (memory, i64::from(address.partition), i64::from(address.start_byte))
         }
         (Addressing::Virtual | Addressing::Physical, _) => (Memory::Tile(tile), 0, 0),
     }
@@ -211,33 +205,26 @@ fn origin(program: &Program, tile: TileId, addressing: Addressing) -> (Memory, u
 pub(crate) fn view_footprint(program: &Program, view: &TileView, addressing: Addressing) -> Footprint {
     let (memory, tile_partition, tile_byte) = origin(program, view.tile, addressing);
     let steps = view.dims.iter().map(|dim| (i64::from(dim.step), i64::from(dim.count)));
-    let mut bytes = BytePattern::new(i64::from(view.offset), steps, size_of(view.dtype));
+    let mut bytes = Pattern::new(i64::from(view.offset), steps, size_of(view.dtype));
     bytes.low += tile_byte;
-    let first_partition = tile_partition + u16::from(view.partition);
-    Footprint { memory, first_partition, end_partition: first_partition + u16::from(view.n_partitions), bytes }
+    let first = tile_partition + i64::from(view.partition);
+    Footprint { memory, partitions: Pattern::dense(first, first + i64::from(view.n_partitions)), bytes }
 }
 
-/// What one side of a DMA touches; on a tile, all its partitions with the bytes of each.
+/// What one side of a DMA touches; on a tile, all its partitions with all bytes that it touches on
+/// any of them.
 pub(crate) fn access_footprint(program: &Program, access: &DmaAccess, addressing: Addressing) -> Footprint {
     let offset = i64::try_from(access.offset).unwrap_or(i64::MAX);
     let steps = access.dims.iter().map(|dim| (dim.step, i64::from(dim.count)));
-    let mut bytes = BytePattern::new(offset, steps, size_of(access.dtype));
+    let mut bytes = Pattern::new(offset, steps, size_of(access.dtype));
     match access.place {
-        DmaPlace::Hbm { tensor } => {
-            Footprint { memory: Memory::Hbm(tensor), first_partition: 0, end_partition: 1, bytes }
-        }
+        DmaPlace::Hbm { tensor } => Footprint { memory: Memory::Hbm(tensor), partitions: Pattern::dense(0, 1), bytes },
         DmaPlace::Tile { tile, partition } => {
             let (memory, tile_partition, tile_byte) = origin(program, tile, addressing);
             bytes.low = bytes.low.saturating_add(tile_byte);
-            let start = i64::from(tile_partition) + i64::from(partition);
-            let spans = access.dims.iter().map(|dim| i64::from(dim.partition_step) * (i64::from(dim.count) - 1));
-            let (mut first, mut last) = (start, start);
-            for span in spans {
-                first = first.saturating_add(span.min(0));
-                last = last.saturating_add(span.max(0));
-            }
-            let clamp = |partition: i64| u16::try_from(partition.clamp(0, 1 << 15)).expect("clamped to 16 bits");
-            Footprint { memory, first_partition: clamp(first), end_partition: clamp(last + 1), bytes }
+            let steps = access.dims.iter().map(|dim| (i64::from(dim.partition_step), i64::from(dim.count)));
+            let partitions = Pattern::new(tile_partition + i64::from(partition), steps, 1);
+            Footprint { memory, partitions, bytes }
         }
     }
 }
@@ -246,8 +233,8 @@ pub(crate) fn access_footprint(program: &Program, access: &DmaAccess, addressing
 fn whole_place(program: &Program, access: &DmaAccess) -> Option<Footprint> {
     let tensor = access.hbm()?;
     let high = i64::try_from(program.tensor(tensor).size_bytes).unwrap_or(i64::MAX);
-    let bytes = BytePattern::dense(0, high);
-    Some(Footprint { memory: Memory::Hbm(tensor), first_partition: 0, end_partition: 1, bytes })
+    let bytes = Pattern::dense(0, high);
+    Some(Footprint { memory: Memory::Hbm(tensor), partitions: Pattern::dense(0, 1), bytes })
 }
 
 fn size_of(dtype: ir::Dtype) -> i64 {
@@ -256,20 +243,20 @@ fn size_of(dtype: ir::Dtype) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::BytePattern;
+    use super::Pattern;
 
-    fn bytes(pattern: &BytePattern) -> Vec<i64> {
+    fn bytes(pattern: &Pattern) -> Vec<i64> {
         pattern.run_starts().iter().flat_map(|start| (0..pattern.run).map(move |at| start + at)).collect()
     }
 
-    fn pattern(offset: i64, steps: &[(i64, i64)], size: i64) -> BytePattern {
-        BytePattern::new(offset, steps.iter().copied(), size)
+    fn pattern(offset: i64, steps: &[(i64, i64)], size: i64) -> Pattern {
+        Pattern::new(offset, steps.iter().copied(), size)
     }
 
     #[test]
     fn rows_and_columns_merge_to_one_run() {
-        assert_eq!(pattern(4, &[(8, 3), (1, 8)], 2), BytePattern::dense(8, 56));
-        assert_eq!(pattern(7, &[(-1, 8)], 2), BytePattern::dense(0, 16));
+        assert_eq!(pattern(4, &[(8, 3), (1, 8)], 2), Pattern::dense(8, 56));
+        assert_eq!(pattern(7, &[(-1, 8)], 2), Pattern::dense(0, 16));
         assert_eq!(pattern(0, &[(0, 5), (16, 4), (1, 8)], 1).dims.as_slice(), &[(16, 4)]);
     }
 

@@ -119,7 +119,7 @@ impl Bucket {
 /// True only if every byte of `earlier` within the bounds is also in `access`.
 fn covers(access: &Access, earlier: &Access, (low, high): (i64, i64)) -> bool {
     let (new, old) = (&access.footprint, &earlier.footprint);
-    let spans_rows = new.first_partition <= old.first_partition && old.end_partition <= new.end_partition;
+    let spans_rows = new.partitions.covers(&old.partitions);
     let spans_bytes = new.bytes.is_dense()
         && new.bytes.low <= old.bytes.low.max(low)
         && old.bytes.high().min(high) <= new.bytes.high();

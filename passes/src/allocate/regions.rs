@@ -2,7 +2,7 @@
 
 use ir::types::Dtype;
 
-use crate::footprint::Footprint;
+use crate::footprint::{Footprint, Pattern};
 
 /// Regions that one tile may be stored as.
 const MAX_REGIONS: usize = 8;
@@ -23,7 +23,7 @@ impl Region {
     }
 
     /// Bytes `low..high` of these partitions; in elements of `dtype` where they are whole ones.
-    fn new(partitions: (u16, u16), (low, high): (i64, i64), dtype: Dtype) -> Option<Self> {
+    fn new(partitions: (i64, i64), (low, high): (i64, i64), dtype: Dtype) -> Option<Self> {
         let size = dtype.size_bytes() as i64;
         let (dtype, size) = if low % size == 0 && high % size == 0 { (dtype, size) } else { (Dtype::U8, 1) };
         Some(Region {
@@ -40,34 +40,46 @@ impl Region {
 ///
 /// Patterns with gaps count only if together they leave none.
 pub(super) fn dense_regions(written: &[Footprint], dtype: Dtype) -> Option<Vec<Region>> {
-    let rows = |footprint: &Footprint| (footprint.first_partition, footprint.end_partition);
-    if written.iter().all(|footprint| footprint.bytes.is_dense()) {
-        if written.len() > MAX_REGIONS {
-            return one_region(written, dtype).map(|region| vec![region]);
-        }
-        let region =
-            |footprint: &Footprint| Region::new(rows(footprint), (footprint.bytes.low, footprint.bytes.high()), dtype);
-        return written.iter().map(region).collect();
+    let is_dense = |footprint: &Footprint| footprint.bytes.is_dense() && footprint.partitions.is_dense();
+    if written.len() > MAX_REGIONS || !written.iter().all(is_dense) {
+        return one_region(written, dtype).map(|region| vec![region]);
     }
-    one_region(written, dtype).map(|region| vec![region])
+    let ends = |pattern: &Pattern| (pattern.low, pattern.high());
+    let region = |footprint: &Footprint| Region::new(ends(&footprint.partitions), ends(&footprint.bytes), dtype);
+    written.iter().map(region).collect()
 }
 
-/// The rectangle around all patterns, if they are on the same partitions and fill it.
+/// The rectangle around all patterns, if they fill it.
 fn one_region(written: &[Footprint], dtype: Dtype) -> Option<Region> {
-    let first = written.first()?;
-    let rows = (first.first_partition, first.end_partition);
-    if written.iter().any(|footprint| (footprint.first_partition, footprint.end_partition) != rows) {
-        return None;
-    }
-    let low = written.iter().map(|footprint| footprint.bytes.low).min()?;
-    let high = written.iter().map(|footprint| footprint.bytes.high()).max()?;
-    let mut is_written = vec![false; usize::try_from(high - low).ok()?];
-    for footprint in written {
-        for run_low in footprint.bytes.run_starts() {
-            let start = usize::try_from(run_low - low).ok()?;
-            let run = usize::try_from(footprint.bytes.run).ok()?;
-            is_written[start..start + run].fill(true);
+    let around = |pattern: fn(&Footprint) -> &Pattern| {
+        let low = written.iter().map(|footprint| pattern(footprint).low).min()?;
+        Some((low, written.iter().map(|footprint| pattern(footprint).high()).max()?))
+    };
+    let (partitions, bytes) = (around(|footprint| &footprint.partitions)?, around(|footprint| &footprint.bytes)?);
+    // Which patterns a partition has; partitions with the same ones are looked at once.
+    let mut writers: Vec<Vec<usize>> = vec![Vec::new(); usize::try_from(partitions.1 - partitions.0).ok()?];
+    for (number, footprint) in written.iter().enumerate() {
+        for low in footprint.partitions.run_starts() {
+            let first = usize::try_from(low - partitions.0).ok()?;
+            let run = usize::try_from(footprint.partitions.run).ok()?;
+            writers[first..first + run].iter_mut().for_each(|writers| writers.push(number));
         }
     }
-    if is_written.contains(&false) { None } else { Region::new(rows, (low, high), dtype) }
+    writers.sort_unstable();
+    writers.dedup();
+    let is_filled = writers.iter().all(|writers| fills(writers.iter().map(|&number| &written[number].bytes), bytes));
+    if is_filled { Region::new(partitions, bytes, dtype) } else { None }
+}
+
+/// True if the patterns leave no byte of the range out.
+fn fills<'a>(patterns: impl Iterator<Item = &'a Pattern>, (low, high): (i64, i64)) -> bool {
+    let mut is_written = vec![false; usize::try_from(high - low).unwrap_or(0)];
+    for pattern in patterns {
+        for start in pattern.run_starts() {
+            let first = usize::try_from(start - low).unwrap_or(0);
+            let run = usize::try_from(pattern.run).unwrap_or(0);
+            is_written[first..first + run].fill(true);
+        }
+    }
+    !is_written.contains(&false)
 }

@@ -110,6 +110,8 @@ enum Reading {
 
 struct Semaphore {
     reading: Reading,
+    /// The first update is a transfer's; in a sequence all are.
+    is_of_transfers: bool,
     /// Instructions that update it, in the order of execution.
     updaters: Vec<usize>,
     /// Sums of the updates up to each updater.
@@ -139,7 +141,9 @@ impl Semaphores {
         for &position in order {
             let Some(update) = program.instructions[position].update else { continue };
             let idx = *idx_of.entry(update.semaphore).or_insert_with(|| {
-                all.push(Semaphore { reading: Reading::InSequence, updaters: Vec::new(), sums: Vec::new() });
+                let is_of_transfers = counting_engine(&program.instructions[position]).is_none();
+                let (reading, updaters, sums) = (Reading::InSequence, Vec::new(), Vec::new());
+                all.push(Semaphore { reading, is_of_transfers, updaters, sums });
                 all.len() - 1
             });
             let semaphore = &mut all[idx];
@@ -208,8 +212,13 @@ impl Semaphores {
     /// Updaters that are complete when the semaphore has this value and whose completion implies
     /// the rest of what it proves.
     fn proven(&self, idx: usize, at_least: u32) -> &[usize] {
-        let Semaphore { reading, updaters, sums } = &self.all[idx];
+        let Semaphore { reading, is_of_transfers, updaters, sums } = &self.all[idx];
         match reading {
+            Reading::InSequence if *is_of_transfers => {
+                // Fifteen of sixteen engines say nothing of the transfer that they belong to.
+                let n_complete = sums.partition_point(|&sum| sum <= at_least);
+                &updaters[n_complete.saturating_sub(1)..n_complete]
+            }
             Reading::InSequence => {
                 let last = sums.partition_point(|&sum| sum < at_least);
                 if at_least == 0 { &[] } else { updaters.get(last..=last).unwrap_or(&[]) }
@@ -278,50 +287,50 @@ impl Known {
 struct Touch {
     position: usize,
     writes: bool,
-    rows: (i64, i64),
-    /// Sorted, apart from each other.
+    /// Partitions. Sorted, apart from each other, as the runs of bytes.
+    rows: Vec<(i64, i64)>,
+    /// Bytes of each.
     runs: Vec<(i64, i64)>,
 }
 
 impl Touch {
-    fn low(&self) -> i64 {
-        self.runs.first().map_or(0, |run| run.0)
-    }
-
-    fn high(&self) -> i64 {
-        self.runs.last().map_or(0, |run| run.1)
-    }
-
     fn meets(&self, other: &Touch) -> bool {
-        if self.rows.0 >= other.rows.1
-            || other.rows.0 >= self.rows.1
-            || self.low() >= other.high()
-            || other.low() >= self.high()
-        {
-            return false;
-        }
-        let (mut own, mut theirs) = (self.runs.iter().peekable(), other.runs.iter().peekable());
-        while let (Some(left), Some(right)) = (own.peek(), theirs.peek()) {
-            if left.0 < right.1 && right.0 < left.1 {
-                return true;
-            }
-            if left.1 <= right.1 {
-                own.next();
-            } else {
-                theirs.next();
-            }
-        }
-        false
+        meet(&self.runs, &other.runs) && meet(&self.rows, &other.rows)
     }
 
     /// True if every byte of `other` is one of these.
     fn contains(&self, other: &Touch) -> bool {
-        let holds = |run: &(i64, i64)| {
-            let after = self.runs.partition_point(|own| own.1 < run.1);
-            self.runs.get(after).is_some_and(|own| own.0 <= run.0)
-        };
-        self.rows.0 <= other.rows.0 && other.rows.1 <= self.rows.1 && other.runs.iter().all(holds)
+        contain(&self.rows, &other.rows) && contain(&self.runs, &other.runs)
     }
+}
+
+/// True if some number is in both. The runs of each are sorted and apart from each other.
+fn meet(own: &[(i64, i64)], theirs: &[(i64, i64)]) -> bool {
+    let ends = |runs: &[(i64, i64)]| (runs.first().map_or(0, |run| run.0), runs.last().map_or(0, |run| run.1));
+    let ((low, high), (other_low, other_high)) = (ends(own), ends(theirs));
+    if low >= other_high || other_low >= high {
+        return false;
+    }
+    let (mut own, mut theirs) = (own.iter().peekable(), theirs.iter().peekable());
+    while let (Some(left), Some(right)) = (own.peek(), theirs.peek()) {
+        if left.0 < right.1 && right.0 < left.1 {
+            return true;
+        }
+        if left.1 <= right.1 {
+            own.next();
+        } else {
+            theirs.next();
+        }
+    }
+    false
+}
+
+/// True if every number of `inner` is in `outer`.
+fn contain(outer: &[(i64, i64)], inner: &[(i64, i64)]) -> bool {
+    inner.iter().all(|run| {
+        let after = outer.partition_point(|own| own.1 < run.1);
+        outer.get(after).is_some_and(|own| own.0 <= run.0)
+    })
 }
 
 /// A memory: SBUF, PSUM or one tensor.
@@ -356,7 +365,7 @@ fn view_touch(program: &Program, position: usize, view: &TileView, writes: bool)
         view.dims.iter().map(|dim| (i64::from(dim.step) * size, i64::from(dim.count))).collect();
     let start = i64::from(address.start_byte) + i64::from(view.offset) * size;
     let row = i64::from(address.partition) + i64::from(view.partition);
-    let rows = (row, row + i64::from(view.n_partitions));
+    let rows = vec![(row, row + i64::from(view.n_partitions))];
     Some((Place::OnChip(tile.space), Touch { position, writes, rows, runs: runs(start, &dims, size) }))
 }
 
@@ -373,23 +382,20 @@ fn side_touch(
     match side.place {
         DmaPlace::Hbm { tensor } if is_indexed => {
             let all = (0, program.tensor(tensor).size_bytes as i64);
-            Some((Place::Tensor(tensor.0), Touch { position, writes, rows: (0, 1), runs: vec![all] }))
+            Some((Place::Tensor(tensor.0), Touch { position, writes, rows: vec![(0, 1)], runs: vec![all] }))
         }
-        DmaPlace::Hbm { tensor } => {
-            Some((Place::Tensor(tensor.0), Touch { position, writes, rows: (0, 1), runs: runs(start, &dims, size) }))
-        }
+        DmaPlace::Hbm { tensor } => Some((
+            Place::Tensor(tensor.0),
+            Touch { position, writes, rows: vec![(0, 1)], runs: runs(start, &dims, size) },
+        )),
         DmaPlace::Tile { tile, partition } => {
             let tile = program.tile(tile);
             let address = tile.address?;
             let row = i64::from(address.partition) + i64::from(partition);
-            let (mut first, mut last) = (row, row);
-            for dim in &side.dims {
-                let span = i64::from(dim.partition_step) * (i64::from(dim.count) - 1);
-                first += span.min(0);
-                last += span.max(0);
-            }
+            let steps: Vec<(i64, i64)> =
+                side.dims.iter().map(|dim| (i64::from(dim.partition_step), i64::from(dim.count))).collect();
             let start = i64::from(address.start_byte).saturating_add(start);
-            let touch = Touch { position, writes, rows: (first, last + 1), runs: runs(start, &dims, size) };
+            let touch = Touch { position, writes, rows: runs(row, &steps, 1), runs: runs(start, &dims, size) };
             Some((Place::OnChip(tile.space), touch))
         }
     }
@@ -446,7 +452,8 @@ fn blocks(program: &Program, place: Place, touch: &Touch) -> Vec<(i64, Touch)> {
             let block = low.div_euclid(length);
             let end = high.min((block + 1) * length);
             if parts.last().is_none_or(|(latest, _)| *latest != block) {
-                let Touch { position, writes, rows, runs: _ } = *touch;
+                let Touch { position, writes, rows, runs: _ } = touch;
+                let (position, writes, rows) = (*position, *writes, rows.clone());
                 parts.push((block, Touch { position, writes, rows, runs: Vec::new() }));
             }
             if let Some((_, part)) = parts.last_mut() {
