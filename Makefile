@@ -6,6 +6,7 @@
 #   make test   all tests
 #   make lint   formatting and lints of Rust and Python, documentation
 #   make bench  compile times
+#   make mutations  every program of the tests damaged in every place; half an hour
 #   make fuzz   every reader of files, FUZZ_SECONDS each; make fuzz-short takes a minute
 #   make bench-calls  what a call through torch.compile costs beside the work
 
@@ -18,7 +19,7 @@ RUST_SOURCES := $(shell find ir passes codegen neff simulator compiler python/sr
 	Cargo.toml Cargo.lock $(wildcard */Cargo.toml)
 WHEEL_SOURCES := $(RUST_SOURCES) pyproject.toml $(wildcard python/neffuse/*.py)
 
-.PHONY: dev demo test test-rust test-python snapshots lint bench bench-calls fuzz fuzz-short fuzz-tool
+.PHONY: dev demo test test-rust test-python snapshots lint bench bench-calls mutations fuzz fuzz-short fuzz-tool
 
 dev: target/release/neffuse .venv/.wheel
 
@@ -70,6 +71,9 @@ lint: .venv/.wheel
 
 bench:
 	cargo bench --locked --bench compile
+
+mutations:
+	cargo test --locked --test acceptance -- --ignored --nocapture all_mutants_are_reported
 
 CARGO_FUZZ := 0.13.1
 FUZZ_SECONDS ?= 300

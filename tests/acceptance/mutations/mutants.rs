@@ -1,0 +1,224 @@
+//! Ways to damage a synchronized program, one fault at a time.
+
+use ir::Program;
+use ir::program::{DmaPlace, Engine, InstructionKind, TileAddress, TileId};
+
+/// A damaged program.
+pub struct Mutant {
+    pub what: String,
+    pub program: Program,
+    /// Two groups were given the same bytes.
+    pub overlaps: bool,
+}
+
+/// All places where one kind of damage can be done; the program is copied only when one is taken.
+pub struct Places<'a> {
+    program: &'a Program,
+    places: Vec<Damage>,
+}
+
+#[derive(Clone, Debug)]
+enum Damage {
+    DropWait {
+        at: usize,
+        wait: usize,
+    },
+    /// A wait for a transfer that is met too early.
+    ShortenWait {
+        at: usize,
+        wait: usize,
+        by: u16,
+    },
+    MoveTile {
+        moved: usize,
+        onto: usize,
+    },
+    /// The operand's first element is the next one; operands are counted over views, then sides.
+    ShiftOperand {
+        at: usize,
+        operand: usize,
+    },
+    SwapStores {
+        first: usize,
+        second: usize,
+    },
+    /// The second matmul starts a group in the bank of the first one's, just before it.
+    InterleaveGroups {
+        last: usize,
+        start: usize,
+        address: TileAddress,
+        is_beside: bool,
+    },
+}
+
+impl<'a> Places<'a> {
+    /// At most so many mutants, spread evenly over the program.
+    pub fn sample(&self, most: usize) -> impl Iterator<Item = Mutant> {
+        let n_places = self.places.len();
+        let n_taken = n_places.min(most);
+        // An odd step within each share, so that a regular program is not met at one phase alone.
+        let at = move |number: usize| {
+            let (first, end) = (number * n_places / n_taken, (number + 1) * n_places / n_taken);
+            first + (number * 7919) % (end - first)
+        };
+        (0..n_taken).map(move |number| self.mutant(at(number)))
+    }
+
+    fn mutant(&self, number: usize) -> Mutant {
+        let damage = &self.places[number];
+        let mut program = self.program.clone();
+        apply(damage, &mut program);
+        let overlaps = matches!(damage, Damage::InterleaveGroups { is_beside: false, .. });
+        Mutant { what: format!("{damage:?}"), program, overlaps }
+    }
+}
+
+fn apply(damage: &Damage, program: &mut Program) {
+    match *damage {
+        Damage::DropWait { at, wait } => drop(program.instructions[at].waits.remove(wait)),
+        Damage::ShortenWait { at, wait, by } => program.instructions[at].waits[wait].at_least -= by,
+        Damage::MoveTile { moved, onto } => program.tiles[moved].address = program.tiles[onto].address,
+        Damage::ShiftOperand { at, operand } => shift(&mut program.instructions[at].kind, operand),
+        Damage::SwapStores { first, second } => swap_sources(program, first, second),
+        Damage::InterleaveGroups { last, start, address, is_beside: _ } => {
+            let InstructionKind::Matmul { dst, .. } = &program.instructions[start].kind else { return };
+            let tile = dst.tile.index();
+            program.tiles[tile].address = Some(address);
+            let [first, second] =
+                program.instructions.get_disjoint_mut([last, start]).expect("two matmuls are two instructions");
+            std::mem::swap(&mut first.kind, &mut second.kind);
+        }
+    }
+}
+
+pub fn dropped_waits(program: &Program) -> Places<'_> {
+    let waits = (0..program.instructions.len())
+        .flat_map(|at| (0..program.instructions[at].waits.len()).map(move |wait| Damage::DropWait { at, wait }));
+    Places { program, places: waits.collect() }
+}
+
+/// Waits for transfers that are met by 15 of 16 engines, or by one transfer less.
+pub fn shortened_waits(program: &Program) -> Places<'_> {
+    let of_transfers: std::collections::BTreeSet<u16> = program
+        .instructions
+        .iter()
+        .filter(|instruction| matches!(instruction.kind, InstructionKind::Dma { .. }))
+        .filter_map(|instruction| instruction.update.map(|update| update.semaphore))
+        .collect();
+    let n_engines = program.target.target().dma_engines as u16;
+    let mut places = Vec::new();
+    for (at, instruction) in program.instructions.iter().enumerate() {
+        for (wait, awaited) in instruction.waits.iter().enumerate() {
+            let shorter = [1, n_engines].into_iter().filter(|&by| by <= awaited.at_least);
+            if of_transfers.contains(&awaited.semaphore) {
+                places.extend(shorter.map(|by| Damage::ShortenWait { at, wait, by }));
+            }
+        }
+    }
+    Places { program, places }
+}
+
+/// Tiles that are moved onto another one of their memory which is written while they are in use.
+pub fn moved_tiles(program: &Program) -> Places<'_> {
+    let live = live_ranges(program);
+    let onto = |moved: usize| {
+        (0..program.tiles.len()).find(|&other| {
+            let (lhs, rhs) = (&program.tiles[moved], &program.tiles[other]);
+            let overlap = live[moved].0 < live[other].0 && live[other].0 < live[moved].1;
+            moved != other && lhs.space == rhs.space && overlap && lhs.address != rhs.address
+        })
+    };
+    let moves = (0..program.tiles.len()).filter_map(|moved| Some(Damage::MoveTile { moved, onto: onto(moved)? }));
+    Places { program, places: moves.collect() }
+}
+
+/// First write and last use of each tile, as positions in the program.
+fn live_ranges(program: &Program) -> Vec<(usize, usize)> {
+    let mut ranges = vec![(usize::MAX, 0); program.tiles.len()];
+    for (position, instruction) in program.instructions.iter().enumerate() {
+        let accesses = instruction.kind.accesses();
+        let mut touch = |tile: TileId| {
+            let range = &mut ranges[tile.index()];
+            *range = (range.0.min(position), range.1.max(position));
+        };
+        accesses.tile_reads.iter().chain(&accesses.tile_writes).for_each(|view| touch(view.tile));
+        for side in [accesses.dma_read, accesses.dma_write].into_iter().flatten() {
+            if let DmaPlace::Tile { tile, .. } = side.place {
+                touch(tile);
+            }
+        }
+    }
+    ranges
+}
+
+/// One operand of one instruction a single element further.
+pub fn shifted_operands(program: &Program) -> Places<'_> {
+    let mut places = Vec::new();
+    for (at, instruction) in program.instructions.iter().enumerate() {
+        let n_sides = if matches!(instruction.kind, InstructionKind::Dma { .. }) { 2 } else { 0 };
+        let n_operands = instruction.kind.clone().views_mut().len() + n_sides;
+        places.extend((0..n_operands).map(|operand| Damage::ShiftOperand { at, operand }));
+    }
+    Places { program, places }
+}
+
+fn shift(kind: &mut InstructionKind, operand: usize) {
+    let n_views = kind.views_mut().len();
+    if let Some(view) = kind.views_mut().get_mut(operand) {
+        view.offset += 1;
+    } else if let InstructionKind::Dma { dst, src, .. } = kind {
+        let side = if operand == n_views { dst } else { src };
+        side.offset += 1;
+    }
+}
+
+/// Neighbouring stores to device memory that store each other's source.
+pub fn swapped_stores(program: &Program) -> Places<'_> {
+    let is_store = |kind: &InstructionKind| match kind {
+        InstructionKind::Dma { dst, .. } => dst.hbm().is_some(),
+        _ => false,
+    };
+    let stores: Vec<usize> =
+        (0..program.instructions.len()).filter(|&at| is_store(&program.instructions[at].kind)).collect();
+    let pairs = stores.windows(2).map(|pair| Damage::SwapStores { first: pair[0], second: pair[1] });
+    Places { program, places: pairs.collect() }
+}
+
+fn swap_sources(program: &mut Program, first: usize, second: usize) {
+    let [first, second] =
+        program.instructions.get_disjoint_mut([first, second]).expect("two stores are two instructions");
+    if let (InstructionKind::Dma { src: one, .. }, InstructionKind::Dma { src: other, .. }) =
+        (&mut first.kind, &mut second.kind)
+    {
+        std::mem::swap(one, other);
+    }
+}
+
+/// Starts of groups that are moved into the bank of an open group, before its last matmul: for each
+/// last matmul the groups that start nearest after it, beside it in the bank where there is room.
+pub fn interleaved_groups(program: &Program) -> Places<'_> {
+    const MOST_STARTS: usize = 8;
+    let bank_bytes = program.target.target().psum_bank_bytes;
+    let matmuls: Vec<(usize, TileId, bool)> = program
+        .stream(Engine::Pe)
+        .filter_map(|(at, instruction)| match &instruction.kind {
+            InstructionKind::Matmul { dst, accumulate, .. } => Some((at, dst.tile, *accumulate)),
+            _ => None,
+        })
+        .collect();
+    let mut places = Vec::new();
+    for (number, &(last, one, accumulates)) in matmuls.iter().enumerate() {
+        let Some(address) = program.tile(one).address.filter(|_| accumulates) else { continue };
+        let later = matmuls[number + 1..].iter();
+        let starts = later.filter(|&&(_, other, accumulates)| !accumulates && other != one).take(MOST_STARTS);
+        for &(start, other, _) in starts {
+            let beside = address.start_byte + program.tile(one).bytes_per_partition.next_multiple_of(4);
+            let end = beside + program.tile(other).bytes_per_partition;
+            let fits = address.start_byte / bank_bytes == (end - 1) / bank_bytes;
+            let start_byte = if fits { beside } else { address.start_byte };
+            let address = TileAddress { start_byte, ..address };
+            places.push(Damage::InterleaveGroups { last, start, address, is_beside: fits });
+        }
+    }
+    Places { program, places }
+}
