@@ -35,7 +35,8 @@ pub enum Metric {
     Active(Engine),
     /// Time in which any data moves.
     DmaActive,
-    /// Percent of the peak rate of the tensor engine at 16 bits; the parameter `FLOPS` is the work.
+    /// Percent of the peak rate of the tensor engine at 16 bits, over the profiler's total time; the parameter
+    /// `FLOPS` is the work.
     PeakShare,
     /// Start to start at the end of a long stream.
     Interval(Engine),
@@ -131,8 +132,8 @@ impl Row {
         let transfer = || timeline.spans.iter().find_map(|span| Some((span, span.transfer.as_ref()?)));
         Some(match self.metric {
             Metric::Body | Metric::Number(_) => timeline.body_ps as f64,
-            Metric::Nc | Metric::PeakShare => timeline.nc_ps as f64,
-            Metric::Total => timeline.total_ps as f64,
+            Metric::Nc => timeline.nc_ps as f64,
+            Metric::Total | Metric::PeakShare => timeline.total_ps as f64,
             Metric::Active(engine) => timeline.busy.of(engine) as f64,
             Metric::DmaActive => timeline.busy.dma_ps as f64,
             Metric::Interval(engine) | Metric::ColdInterval(engine) => {
