@@ -9,6 +9,6 @@ pub mod place;
 mod weights;
 
 pub use link::{LinkedKernel, kernel_object, link};
-pub use lower::{LowerStats, expand_long_rows, lower};
+pub use lower::{LowerStats, SINE_LIMIT, expand_long_rows, lower};
 pub use package::package;
 pub use place::{Unsupported, place};

@@ -17,7 +17,8 @@ pub enum Error {
     Usage(String),
     /// A file cannot be read or written. Exit code 1.
     File(String),
-    /// A 64-bit integer of an input does not fit the device's 32 bits. Exit code 1.
+    /// The device cannot compute with values of an input: a 64-bit integer does not fit its 32 bits, or a
+    /// number leads out of an activation function's range. Exit code 1.
     TooWide(String),
     /// The input is a text with faults, each already rendered with the text around it. Exit code 1.
     Text(String),

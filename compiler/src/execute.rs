@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use ir::program::{Engine, InstructionKind};
+use ir::program::{ActivationFunction, Engine, InstructionKind};
 use ir::reference::Value;
+use ir::target::activation::ValidRange;
 use ir::types::packed_strides;
 use ir::{Dtype, TensorType};
 use neff::members::{DebugLines, TensorMap, read_json};
@@ -165,8 +166,8 @@ impl Executable {
     /// missing.
     ///
     /// # Errors
-    /// Missing or ill-sized inputs, integers that do not fit, indices out of range, and a program that
-    /// cannot run.
+    /// Missing or ill-sized inputs, integers that do not fit, indices out of range, numbers for which an
+    /// activation function has no valid result, and a program that cannot run.
     pub fn run(&self, inputs: &[Option<Vec<u8>>]) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let strides: Vec<_> =
             self.inputs.iter().map(|slot| slot.as_ref().map(|slot| packed_strides(&slot.ty.shape))).collect();
@@ -228,6 +229,19 @@ impl Executable {
         self.machine.timeline().map_err(|finding| self.origin.wrong_program(finding.to_string()))
     }
 
+    /// Whether a run may end because a number leads out of an activation function's range. What lowering
+    /// gives log and sin is always in theirs.
+    pub fn may_leave_ranges(&self) -> bool {
+        let is_limited = |kind: &InstructionKind| match kind {
+            InstructionKind::Activation { function, .. } => {
+                let is_kept_inside = matches!(function, ActivationFunction::Log | ActivationFunction::Sin);
+                ValidRange::of(*function) != ValidRange::All && !is_kept_inside
+            }
+            _ => false,
+        };
+        self.machine.stream(Engine::Act).iter().any(|instruction| is_limited(&instruction.kind))
+    }
+
     /// The chip that the program is for.
     pub fn target(&self) -> ir::target::TargetName {
         self.machine.target()
@@ -256,6 +270,8 @@ impl Executable {
             | RunError::InputSize { .. }
             | RunError::OutOfMemory { .. }
             | RunError::IndexOutOfRange { .. } => Error::Input(error.to_string()),
+            // The values are to blame: for others the program is right.
+            RunError::OutOfRange(_) => Error::TooWide(error.to_string()),
             RunError::Illegal(_) | RunError::Deadlock(_) => self.origin.wrong_program(error.to_string()),
         }
     }

@@ -14,7 +14,7 @@ class InputError(NeffuseError):
     """A graph, tensor or option is wrong."""
 
 class TooWideError(InputError):
-    """A 64-bit integer does not fit the device's 32 bits: PyTorch must run this call."""
+    """The device cannot compute with values of an input: PyTorch must run this call."""
 
 class UnsupportedError(NeffuseError):
     """A graph has nodes that cannot be compiled."""
@@ -40,6 +40,8 @@ class Compiled:
     def neff(self) -> bytes: ...
     @property
     def report(self) -> str: ...
+    @property
+    def may_leave_ranges(self) -> bool: ...
     @property
     def simulated_ns(self) -> int: ...
     def run(

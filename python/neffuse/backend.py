@@ -129,7 +129,8 @@ class _Compilation:
         log.info("%s: %d bytes for %s", name, len(compiled.neff), self.options.target)
         self.dump(f"{name}.neff", compiled.neff)
         has_wide_inputs = any(entry["out"]["dtype"] == "int64" for entry in captured.document["inputs"])
-        host = host_program(graph_module) if has_wide_inputs and not self.options.strict else None
+        may_refuse = has_wide_inputs or compiled.may_leave_ranges
+        host = host_program(graph_module) if may_refuse and not self.options.strict else None
         return DeviceCallable(captured, compiled, host)
 
     def static_positions(self, graph_module) -> frozenset[int]:

@@ -67,7 +67,7 @@ class DeviceCallable(GraphCallable):
         try:
             return super().__call__(arguments)
         except TooWideError as error:
-            # Raised while inputs are bound: nothing has been written yet.
+            # Raised before results are written.
             if self.host is None:
                 raise
             if not self.has_warned:

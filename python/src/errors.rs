@@ -12,7 +12,7 @@ create_exception!(
     neffuse,
     TooWideError,
     InputError,
-    "A 64-bit integer does not fit the device's 32 bits: PyTorch must run this call."
+    "The device cannot compute with values of an input: PyTorch must run this call."
 );
 create_exception!(
     neffuse,

@@ -67,6 +67,12 @@ impl Compiled {
         py.detach(|| run(&self.executable, &inputs, &mut outputs)).map_err(|error| exception(py, &error))
     }
 
+    /// Whether a call may raise TooWideError because of its floats.
+    #[getter]
+    fn may_leave_ranges(&self) -> bool {
+        self.executable.may_leave_ranges()
+    }
+
     /// How long the simulator has been running in all calls, in nanoseconds.
     #[getter]
     fn simulated_ns(&self) -> u64 {

@@ -206,6 +206,20 @@ def test_wide_integers(strict):
     torch.testing.assert_close(compiled(narrow, index), pick(narrow, index))
 
 
+def test_numbers_outside_the_range_of_a_function_run_on_the_host():
+    def norm(x, gamma):
+        return torch.nn.functional.rms_norm(x, (64,), gamma, 1e-6)
+
+    gamma = torch.linspace(0.5, 1.5, 64, dtype=torch.bfloat16)
+    x = torch.randn(4, 64, dtype=torch.bfloat16)
+    compiled = torch.compile(norm, backend="neffuse", fullgraph=True)
+    torch.testing.assert_close(compiled(x, gamma), norm(x, gamma))
+    huge = x * 1e18
+    with pytest.warns(neffuse.FallbackWarning, match="Rsqrt has no valid result"):
+        torch.testing.assert_close(compiled(huge, gamma), norm(huge, gamma))
+    torch.testing.assert_close(compiled(x, gamma), norm(x, gamma))
+
+
 def test_wide_integers_that_are_updated():
     def push(total, step):
         total += step

@@ -39,6 +39,9 @@ pub enum RunError {
     /// A gather's index outside its table: bad input.
     #[error("index {index} of row {row} is outside 0..{n_rows} in {site}")]
     IndexOutOfRange { site: Site, row: usize, index: i32, n_rows: u32 },
+    /// Inputs of activation functions outside the range for which the chip gives valid results.
+    #[error("{} activations have inputs without a valid result: {first}", .0.findings.len() + .0.n_omitted, first = .0.findings[0])]
+    OutOfRange(Findings),
     /// Instructions whose operands do not exist or do not fit together.
     #[error("the program breaks operand rules: {first}", first = .0.findings[0])]
     Illegal(Findings),
@@ -54,6 +57,7 @@ impl RunError {
             RunError::InputCount { .. } | RunError::MissingInput { .. } | RunError::InputSize { .. } => "bad-input",
             RunError::OutOfMemory { .. } => "out-of-memory",
             RunError::IndexOutOfRange { .. } => "index-out-of-range",
+            RunError::OutOfRange(_) => "activation-range",
             RunError::Illegal(_) => "illegal-program",
             RunError::Deadlock(_) => "deadlock",
         }

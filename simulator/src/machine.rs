@@ -53,7 +53,8 @@ pub struct TensorBytes {
 pub struct Outputs {
     /// By position in the program's outputs; `None` where the program has no such output.
     pub tensors: Vec<Option<TensorBytes>>,
-    /// Activation inputs without a valid result. Their results are NaN.
+    /// Activation inputs without a valid result, whose results are NaN; empty unless asked for by
+    /// [`Machine::run_lenient`].
     pub findings: Findings,
 }
 
@@ -236,9 +237,20 @@ impl Machine {
     /// be left out.
     ///
     /// # Errors
-    /// Inputs that do not fit, a gather's index outside its table, or a program that breaks operand
-    /// rules or never ends. Races do not stop a run; [`Machine::check`] finds them.
+    /// Inputs that do not fit, a gather's index outside its table, an input of an activation function
+    /// for which the chip has no valid result, or a program that breaks operand rules or never ends.
+    /// Races do not stop a run; [`Machine::check`] finds them.
     pub fn run(&self, inputs: &[Option<&[u8]>]) -> Result<Outputs, RunError> {
+        let outputs = self.run_lenient(inputs)?;
+        if outputs.findings.is_empty() { Ok(outputs) } else { Err(RunError::OutOfRange(outputs.findings)) }
+    }
+
+    /// Runs the program as [`Machine::run`], but gives NaN where an activation function has no valid
+    /// result, and tells where.
+    ///
+    /// # Errors
+    /// As [`Machine::run`], but for inputs of activation functions.
+    pub fn run_lenient(&self, inputs: &[Option<&[u8]>]) -> Result<Outputs, RunError> {
         let broken = self.rule_findings();
         if !broken.is_empty() {
             return Err(RunError::Illegal(broken.clone()));
@@ -260,7 +272,7 @@ impl Machine {
             findings.push(Finding {
                 kind: FindingKind::ActivationRange,
                 message: format!(
-                    "{:?} has no valid result for {} (partition {}, element {}), one of {} inputs",
+                    "{:?} has no valid result for {:e} (partition {}, element {}), one of {} inputs",
                     bad.function, bad.input, bad.partition, bad.element, bad.count
                 ),
                 sites: vec![self.site(self.flat(bad.instruction))],

@@ -3,6 +3,8 @@
 mod determinism;
 mod independence;
 mod mutations;
+mod numbers;
+mod ranges;
 mod rms_norm;
 mod snapshots;
 mod support;

@@ -1,14 +1,10 @@
 //! Functions that need more than one instruction: those whose table covers only a part of their
 //! domain, and those that no engine has.
 //!
-//! - sqrt and rsqrt of any input use Pool's power, which has no range limit. The fused norms use
-//!   the table function: their input is a mean of squares plus eps.
+//! - sqrt and rsqrt use Pool's power, which has no range limit.
 //! - log scales inputs outside the table's [2^-64, 2^64] into it and adds the logarithm of the
 //!   scale.
-//! - sin and cos subtract a multiple of pi first (Cody and Waite's split into three constants), since
-//!   the table is right on [-pi, pi] only, and give the result the sign of that multiple. Half turns
-//!   keep results near zero as exact as their inputs. The split is exact for |x| up to 2^16; beyond,
-//!   the result is NaN rather than a wrong number.
+//! - sin and cos have a file of their own (`sine`).
 //! - a quotient is a product with the reciprocal, corrected by what is left of the dividend; the
 //!   products behind the remainder are exact because both factors are split into a bf16 part and a
 //!   rest.
@@ -19,11 +15,6 @@ use ir::{Dtype, Node, Op};
 use super::Lowerer;
 use super::rowwise::GroupPlan;
 use super::storage::{Frame, Operand};
-
-/// pi in three parts: the first two have so few bits that a multiple by n or n - 1/2 is exact in f32
-/// for integers n up to 2^14.
-const PI_PARTS: [f32; 3] = [3.140_625, 0.000_967_025_76, 6.278_329_6e-7];
-const SIN_LIMIT: f32 = 51_471.0;
 
 impl Lowerer<'_> {
     /// Emits a unary node that is neither an ALU op nor a plain activation.
@@ -44,13 +35,13 @@ impl Lowerer<'_> {
         }
     }
 
-    fn scalar_op(&mut self, dst: TileView, data: TileView, op0: AluOp, number: f32) {
+    pub(super) fn scalar_op(&mut self, dst: TileView, data: TileView, op0: AluOp, number: f32) {
         let operand0 = ScalarOperand::Immediate(number);
         let kind = InstructionKind::TensorScalar { dst, data, op0, operand0, reverse0: false, second: None };
         self.emit(Engine::Dve, kind);
     }
 
-    fn two_scalar_ops(&mut self, dst: TileView, data: TileView, first: (AluOp, f32), second: (AluOp, f32)) {
+    pub(super) fn two_scalar_ops(&mut self, dst: TileView, data: TileView, first: (AluOp, f32), second: (AluOp, f32)) {
         let kind = InstructionKind::TensorScalar {
             dst,
             data,
@@ -115,40 +106,6 @@ impl Lowerer<'_> {
         self.emit(Engine::Dve, kind);
     }
 
-    /// sin(x + half_turns * pi).
-    fn sine(&mut self, dst: TileView, data: TileView, half_turns: f32, frame: &Frame) {
-        let [turns, rest, parity, result] = std::array::from_fn(|_| self.scratch(frame, Dtype::F32));
-        let [whole, half] = std::array::from_fn(|_| self.scratch(frame, Dtype::I32));
-        // Conversion to an integer rounds to nearest: the number of half turns of x + half_turns * pi.
-        let inverse = std::f32::consts::FRAC_1_PI;
-        self.two_scalar_ops(turns.clone(), data.clone(), (AluOp::Multiply, inverse), (AluOp::Add, half_turns));
-        self.copy(whole.clone(), turns.clone());
-        self.two_scalar_ops(turns.clone(), whole.clone(), (AluOp::Subtract, half_turns), (AluOp::Multiply, -1.0));
-        let mut from = data.clone();
-        for part in PI_PARTS {
-            self.scaled_sum(rest.clone(), turns.clone(), part, from);
-            from = rest.clone();
-        }
-        let quarter = std::f32::consts::FRAC_PI_2;
-        self.two_scalar_ops(rest.clone(), rest.clone(), (AluOp::Max, -quarter), (AluOp::Min, quarter));
-        let (one, zero) = (ScalarOperand::Immediate(1.0), ScalarOperand::Immediate(0.0));
-        self.emit_activation(ActivationFunction::Sin, result.clone(), rest, one, zero);
-        // n - 2 round(n / 2) is 0 for even n and 1 or -1 for odd n.
-        self.scalar_op(half.clone(), whole.clone(), AluOp::Multiply, 0.5);
-        self.scaled_sum(parity.clone(), half, -2.0, whole);
-        let (lhs, rhs) = (Operand::Full(parity.clone()), Operand::Full(parity.clone()));
-        self.alu(parity.clone(), lhs, rhs, AluOp::Multiply, frame);
-        self.two_scalar_ops(parity.clone(), parity.clone(), (AluOp::Multiply, -2.0), (AluOp::Add, 1.0));
-        self.alu(result.clone(), Operand::Full(result.clone()), Operand::Full(parity), AluOp::Multiply, frame);
-        let magnitude = self.scratch(frame, Dtype::F32);
-        let (one, zero) = (ScalarOperand::Immediate(1.0), ScalarOperand::Immediate(0.0));
-        self.emit_activation(ActivationFunction::Abs, magnitude.clone(), data, one, zero);
-        let invalid = self.splat_vector(f64::NAN, Dtype::F32, frame.n_partitions());
-        let invalid = self.repeated(&invalid, frame);
-        self.select(&result, &invalid, &magnitude, (AluOp::Greater, SIN_LIMIT), frame);
-        self.copy(dst, result);
-    }
-
     /// (x > 0) - (x < 0), which is 0 for NaN where the activation function gives NaN.
     fn sign(&mut self, dst: TileView, data: TileView, frame: &Frame) {
         let positive = self.scratch(frame, Dtype::F32);
@@ -170,28 +127,56 @@ impl Lowerer<'_> {
         self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src });
     }
 
-    /// dst = data * factor + addend.
-    fn scaled_sum(&mut self, dst: TileView, data: TileView, factor: f32, addend: TileView) {
+    /// dst = dividend / divisor for numbers of any size. The reciprocal of a divisor below 2^-128 is
+    /// infinite, and products of small numbers are not exact: both are scaled where either is small.
+    /// Scaling up by a power of two is exact; where it makes the dividend infinite, the quotient is too,
+    /// and where it makes the divisor infinite, the quotient is 0.
+    pub(super) fn quotient(&mut self, dst: TileView, dividend: TileView, divisor: TileView) {
+        if dividend.dtype == Dtype::F16 && divisor.dtype == Dtype::F16 {
+            // The smallest number is 2^-24.
+            return self.plain_quotient(dst, dividend, divisor);
+        }
+        let [smaller, scale, large_dividend, large_divisor] =
+            std::array::from_fn(|_| self.scratch_like(&dst, Dtype::F32));
+        self.scalar_op(smaller.clone(), dividend.clone(), AluOp::Abs, 0.0);
+        self.scalar_then_tensor(&smaller, &divisor, (AluOp::Abs, 0.0), (AluOp::Min, &smaller));
+        self.two_scalar_ops(scale.clone(), smaller, (AluOp::Less, SMALL), (AluOp::Multiply, SCALE));
+        self.scalar_then_tensor(&large_dividend, &scale, (AluOp::Max, 1.0), (AluOp::Multiply, &dividend));
+        self.scalar_then_tensor(&large_divisor, &scale, (AluOp::Max, 1.0), (AluOp::Multiply, &divisor));
+        self.plain_quotient(dst, large_dividend, large_divisor);
+    }
+
+    /// dst = (data op0 number) op1 tensor.
+    fn scalar_then_tensor(
+        &mut self,
+        dst: &TileView,
+        data: &TileView,
+        (op0, number): (AluOp, f32),
+        (op1, tensor): (AluOp, &TileView),
+    ) {
         let kind = InstructionKind::ScalarTensorTensor {
-            dst,
-            data,
-            op0: AluOp::Multiply,
-            operand0: ScalarOperand::Immediate(factor),
+            dst: dst.clone(),
+            data: data.clone(),
+            op0,
+            operand0: ScalarOperand::Immediate(number),
             reverse0: false,
-            op1: AluOp::Add,
-            operand1: addend,
+            op1,
+            operand1: tensor.clone(),
             reverse1: false,
         };
         self.emit(Engine::Dve, kind);
     }
 
-    /// dst = dividend / divisor, to the last bit but one in a few thousand cases. Where the
-    /// correction is not a number (zero or infinite divisors, overflow), the product stands.
-    pub(super) fn quotient(&mut self, dst: TileView, dividend: TileView, divisor: TileView) {
-        let like = |lowerer: &mut Self, dtype| {
-            let tile = lowerer.new_tile("scratch", Space::Sbuf, dtype, dst.n_partitions, dst.n_elements());
-            lowerer.whole(tile)
-        };
+    fn scratch_like(&mut self, view: &TileView, dtype: Dtype) -> TileView {
+        let tile = self.new_tile("scratch", Space::Sbuf, dtype, view.n_partitions, view.n_elements());
+        self.whole(tile)
+    }
+
+    /// dst = dividend / divisor, to the last bit but one in a few thousand cases, where neither is
+    /// small. Where the correction is not finite (zero or infinite divisors, overflow), the product
+    /// stands.
+    pub(super) fn plain_quotient(&mut self, dst: TileView, dividend: TileView, divisor: TileView) {
+        let like = |lowerer: &mut Self, dtype| lowerer.scratch_like(&dst, dtype);
         let [inverse, quotient, product, remainder] = std::array::from_fn(|_| like(self, Dtype::F32));
         self.emit(Engine::Dve, InstructionKind::Reciprocal { dst: inverse.clone(), data: divisor.clone() });
         self.pair(&quotient, &dividend, &inverse, AluOp::Multiply);
@@ -211,7 +196,7 @@ impl Lowerer<'_> {
         self.pair(&remainder, &remainder, &inverse, AluOp::Multiply);
         self.pair(&product, &quotient, &remainder, AluOp::Add);
         let predicate = like(self, Dtype::Bool);
-        self.pair(&predicate, &remainder, &remainder, AluOp::Equal);
+        self.two_scalar_ops(predicate.clone(), remainder, (AluOp::Multiply, 0.0), (AluOp::Equal, 0.0));
         let kind = InstructionKind::TensorCopyPredicated { dst: quotient.clone(), src: product, predicate };
         self.emit(Engine::Dve, kind);
         self.copy(dst, quotient);
@@ -235,7 +220,18 @@ impl Lowerer<'_> {
     }
 }
 
+/// Below this, dividends and divisors are scaled.
+const SMALL: f32 = power_of_two(-96);
+/// Takes the smallest denormal number to 2^-119.
+const SCALE: f32 = power_of_two(30);
+
+/// Whether quotients by a number need no scaling: where the dividend is small, so is the quotient, whose
+/// last bit is then that of the smallest denormal number.
+pub(super) fn is_plain_divisor(number: f32) -> bool {
+    number.abs() >= 1.0
+}
+
 /// 2^exponent, for exponents of normal numbers.
-const fn power_of_two(exponent: i32) -> f32 {
+pub(super) const fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits(((127 + exponent) as u32) << 23)
 }

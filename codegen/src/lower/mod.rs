@@ -21,6 +21,7 @@ use crate::place::{Unsupported, layout_with_extents};
 pub use chunked::expand_long_rows;
 use rowwise::Group;
 pub(crate) use rowwise::ROW_ELEMENTS;
+pub use sine::LIMIT as SINE_LIMIT;
 use storage::{FilledTiles, Storage, TileSet, high_words, stored_dtype};
 
 mod chunked;
@@ -31,6 +32,7 @@ mod normalize;
 mod pointwise;
 mod reduce;
 mod rowwise;
+mod sine;
 mod storage;
 
 /// Most instructions of a program. Copies of tensors with many dimensions are unrolled, so that only

@@ -1,16 +1,24 @@
 //! Softmax, log-softmax, RMSNorm and LayerNorm over the last axis.
 //!
-//! One row per partition uses the engines' free row sums: RMSNorm is three instructions, softmax
-//! four. Several rows per partition (attention scores of many heads) reduce all of them with one
+//! One row per partition uses the engines' free row sums: RMSNorm of 16-bit rows is three instructions,
+//! softmax four. Several rows per partition (attention scores of many heads) reduce all of them with one
 //! `tensor_reduce` each.
+//!
+//! Roots are Pool's power, which has no input range, but for RMSNorm of 16-bit rows with gamma: its
+//! three instructions leave no room for another, and the table's rsqrt is right up to 2^97, which means
+//! a root mean square of 2^48.5. The simulator reports what is beyond.
 
 use ir::program::{ActivationFunction, AluOp, Engine, InstructionKind, ReduceCommand, ScalarOperand, Space, TileView};
 use ir::{Dtype, Node, ValueId};
 
 use super::Lowerer;
+use super::functions::power_of_two;
 use super::reduce::row_of;
 use super::rowwise::GroupPlan;
 use super::storage::{Frame, Operand, repeat};
+
+/// The smallest input of the table's rsqrt, which an epsilon must not be below.
+const MIN_TABLE_EPS: f32 = power_of_two(-87);
 
 /// Statistics of `bn_stats`: count, mean and squared deviation of even and of odd elements.
 const STATS_PER_CHUNK: usize = 6;
@@ -147,11 +155,17 @@ impl Lowerer<'_> {
         let dst = self.dst(node, frame, plan);
         let data = self.full_operand(node.operands[0], frame);
         let squares = self.square_sums(&data, frame);
-        let scale = ScalarOperand::Immediate((1.0 / row_length(frame) as f64) as f32);
+        let scale = (1.0 / row_length(frame) as f64) as f32;
         let rstd = self.column(frame, n_rows(frame));
-        let bias = ScalarOperand::Immediate(eps);
-        self.emit_activation(ActivationFunction::Rsqrt, rstd.clone(), squares, scale, bias);
-        let Some(&gamma) = node.operands.get(1) else {
+        let gamma = node.operands.get(1);
+        if gamma.is_some() && n_rows(frame) == 1 && data.dtype.size_bytes() <= 2 && eps >= MIN_TABLE_EPS {
+            let (scale, bias) = (ScalarOperand::Immediate(scale), ScalarOperand::Immediate(eps));
+            self.emit_activation(ActivationFunction::Rsqrt, rstd.clone(), squares, scale, bias);
+        } else {
+            self.two_scalar_ops(rstd.clone(), squares, (AluOp::Multiply, scale), (AluOp::Add, eps));
+            self.inverse_root(&rstd);
+        }
+        let Some(&gamma) = gamma else {
             let factor = self.per_row(rstd, frame);
             self.alu(dst, Operand::Full(data), factor, AluOp::Multiply, frame);
             return;
@@ -213,9 +227,10 @@ impl Lowerer<'_> {
         for row in 0..n_rows {
             let values = if n_rows == 1 { packed.clone() } else { row_of(&packed, row, n_row).expect("packed above") };
             let mean = row_of(&means, row, 1).expect("a column has rows");
-            let rstd = row_of(&rstds, row, 1).expect("a column has rows");
-            self.row_statistics(&values, n_row, eps, &mean, &rstd);
+            let shifted_variance = row_of(&rstds, row, 1).expect("a column has rows");
+            self.row_statistics(&values, n_row, eps, &mean, &shifted_variance);
         }
+        self.inverse_root(&rstds);
         let dst = self.result_view(node.results[0], frame);
         let gamma = node.operands.get(1).copied();
         let beta = node.operands.get(2).copied();
@@ -252,8 +267,8 @@ impl Lowerer<'_> {
         self.alu(dst.clone(), Operand::Full(centered), rstds, AluOp::Multiply, frame);
     }
 
-    /// Mean and 1 / sqrt(variance + eps) of one row, from statistics of chunks of at most 512.
-    fn row_statistics(&mut self, row: &TileView, n_row: usize, eps: f32, mean: &TileView, rstd: &TileView) {
+    /// Mean and variance + eps of one row, from statistics of chunks of at most 512.
+    fn row_statistics(&mut self, row: &TileView, n_row: usize, eps: f32, mean: &TileView, shifted: &TileView) {
         let chunk = self.target.bn_stats_max as usize;
         let n_chunks = n_row.div_ceil(chunk);
         let tile = self.new_tile("statistics", Space::Sbuf, Dtype::F32, row.n_partitions, n_chunks * STATS_PER_CHUNK);
@@ -273,8 +288,15 @@ impl Lowerer<'_> {
         let variance = row_of(&merged, 1, 1).expect("a pair has two");
         let first = row_of(&merged, 0, 1).expect("a pair has two");
         self.emit(Engine::Dve, InstructionKind::TensorCopy { dst: mean.clone(), src: first });
-        let (one, bias) = (ScalarOperand::Immediate(1.0), ScalarOperand::Immediate(eps));
-        self.emit_activation(ActivationFunction::Rsqrt, rstd.clone(), variance, one, bias);
+        self.scalar_op(shifted.clone(), variance, AluOp::Add, eps);
+    }
+
+    /// A column of numbers to the power -1/2, in place.
+    fn inverse_root(&mut self, column: &TileView) {
+        let exponent = self.splat_vector(-0.5, Dtype::F32, column.n_partitions);
+        let rhs = repeat(&exponent, column.n_elements());
+        let (dst, lhs) = (column.clone(), column.clone());
+        self.emit(Engine::Pool, InstructionKind::TensorTensor { dst, lhs, rhs, op: AluOp::Power });
     }
 
     fn packed(&mut self, data: TileView) -> TileView {

@@ -9,6 +9,7 @@ use ir::program::{ActivationFunction, AluOp, Engine, InstructionKind, ScalarOper
 use ir::{Dtype, Node, Op, ValueId};
 
 use super::Lowerer;
+use super::functions::is_plain_divisor;
 use super::rowwise::GroupPlan;
 use super::storage::{Frame, Operand, Storage, repeat};
 
@@ -285,6 +286,10 @@ impl Lowerer<'_> {
                 let data = self.full_operand(rhs, frame);
                 self.emit(Engine::Dve, InstructionKind::Reciprocal { dst, data });
             }
+            (_, Operand::Immediate(number)) if is_plain_divisor(number) => {
+                let (dividend, divisor) = (self.full_operand(lhs, frame), self.full_operand(rhs, frame));
+                self.plain_quotient(dst, dividend, divisor);
+            }
             (_, _) => {
                 let (dividend, divisor) = (self.full_operand(lhs, frame), self.full_operand(rhs, frame));
                 self.quotient(dst, dividend, divisor);
@@ -309,7 +314,7 @@ impl Lowerer<'_> {
         self.emit_activation(function, dst, data, scale, bias);
     }
 
-    /// An activation without a row sum.
+    /// An activation without a row sum. A bias of 0 is -0, which changes no number, not even -0.
     pub(super) fn emit_activation(
         &mut self,
         function: ActivationFunction,
@@ -326,7 +331,8 @@ impl Lowerer<'_> {
     /// On trn1 a bias other than 0 must be a vector.
     pub(super) fn activation_bias(&mut self, bias: ScalarOperand, n_partitions: u8) -> ScalarOperand {
         match bias {
-            ScalarOperand::Immediate(number) if number != 0.0 && !self.target.act_scalar_bias => {
+            ScalarOperand::Immediate(0.0) => ScalarOperand::Immediate(-0.0),
+            ScalarOperand::Immediate(number) if !self.target.act_scalar_bias => {
                 ScalarOperand::Vector(self.splat_vector(f64::from(number), Dtype::F32, n_partitions))
             }
             other => other,

@@ -87,7 +87,7 @@ impl Lowerer<'_> {
         }
         let divisor = self.splat_vector(n_summed as f64, Dtype::F32, dst.n_partitions);
         let divisor = repeat(&divisor, dst.n_elements());
-        self.quotient(dst, sum, divisor);
+        self.plain_quotient(dst, sum, divisor);
     }
 
     pub(super) fn emit_reduce(&mut self, dst: TileView, data: TileView, op: AluOp, negate: bool) {

@@ -34,7 +34,7 @@ pub(crate) fn evaluate(function: ActivationFunction, values: &mut [f32]) {
         ActivationFunction::Rsqrt => each(values, |x| (1.0 / x.sqrt()) as f32),
         ActivationFunction::Reciprocal => each(values, |x| (1.0 / x) as f32),
         ActivationFunction::Gelu => {
-            each(values, |x| gated(x, 0.5 * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2))));
+            each(values, |x| gated(x, 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)));
         }
         ActivationFunction::GeluTanh => each(values, |x| gated(x, 0.5 * (1.0 + libm::tanh(gelu_inner(x))))),
         ActivationFunction::Erf => each(values, |x| libm::erf(x) as f32),

@@ -1,7 +1,7 @@
 //! Ways to damage a synchronized program, one fault at a time.
 
 use ir::Program;
-use ir::program::{DmaPlace, Engine, InstructionKind, TileAddress, TileId};
+use ir::program::{DmaAccess, DmaPlace, Engine, InstructionKind, TileAddress, TileId};
 
 /// A damaged program.
 pub struct Mutant {
@@ -180,8 +180,19 @@ pub fn swapped_stores(program: &Program) -> Places<'_> {
     };
     let stores: Vec<usize> =
         (0..program.instructions.len()).filter(|&at| is_store(&program.instructions[at].kind)).collect();
-    let pairs = stores.windows(2).map(|pair| Damage::SwapStores { first: pair[0], second: pair[1] });
-    Places { program, places: pairs.collect() }
+    // Two tiles that lie in one place one after the other are one source to the hardware.
+    let pairs = stores.windows(2).filter(|pair| source_bytes(program, pair[0]) != source_bytes(program, pair[1]));
+    let places = pairs.map(|pair| Damage::SwapStores { first: pair[0], second: pair[1] });
+    Places { program, places: places.collect() }
+}
+
+/// Where a store reads, whatever the tile is called.
+fn source_bytes(program: &Program, at: usize) -> Option<(Option<TileAddress>, DmaAccess)> {
+    let InstructionKind::Dma { src, .. } = &program.instructions[at].kind else { return None };
+    let mut source = src.clone();
+    let DmaPlace::Tile { tile, partition } = src.place else { return Some((None, source)) };
+    source.place = DmaPlace::Tile { tile: TileId(0), partition };
+    Some((program.tiles[tile.index()].address, source))
 }
 
 fn swap_sources(program: &mut Program, first: usize, second: usize) {
