@@ -4,6 +4,7 @@ mod determinism;
 mod independence;
 mod mutations;
 mod numbers;
+mod numerics;
 mod ranges;
 mod rms_norm;
 mod snapshots;

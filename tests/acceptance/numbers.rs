@@ -1,11 +1,25 @@
-//! Numbers that try a function: every bf16, edges of f32, and how far results are from the truth.
+//! Numbers that try a function: every bf16 and f16, edges of f32; running it, and how far results are from
+//! the truth.
 
-use ir::Dtype;
-use ir::reference::{Value, round_float};
+use compiler::execute::Executable;
+use ir::graph::InputRole;
+use ir::reference::{Rounding, Value, evaluate, round_float};
+use ir::target::TargetName;
+use ir::{Dtype, Graph, Op, TensorType, ValueId};
+use passes::Numerics;
+
+use crate::support::{neff_of, options};
 
 /// Every bf16: 65,536 of them.
 pub fn every_bf16() -> Vec<f64> {
     (0..=u16::MAX).map(|bits| f64::from(f32::from_bits(u32::from(bits) << 16))).collect()
+}
+
+/// Every f16.
+pub fn every_f16() -> Vec<f64> {
+    let ty = TensorType::new(Dtype::F16, [1 << 16]);
+    let bytes: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+    floats(&Value::from_bytes(&ty, &bytes).expect("two bytes are an f16")).to_vec()
 }
 
 /// f32 of both signs at every exponent, with mantissas at both ends, in the middle and at random, and
@@ -51,7 +65,7 @@ pub fn ulps(result: f64, truth: f64, dtype: Dtype) -> f64 {
 }
 
 /// Distance of neighbouring numbers of a type at `number`.
-fn ulp(number: f64, dtype: Dtype) -> f64 {
+pub fn ulp(number: f64, dtype: Dtype) -> f64 {
     let (mantissa_bits, min_exponent) = match dtype {
         Dtype::F32 => (23, -126),
         Dtype::Bf16 => (7, -126),
@@ -60,6 +74,29 @@ fn ulp(number: f64, dtype: Dtype) -> f64 {
     };
     let exponent = (((number.to_bits() >> 52) & 0x7ff) as i32 - 1023).max(min_exponent);
     f64::from_bits(((exponent - mantissa_bits + 1023) as u64) << 52)
+}
+
+/// Results of a checked program on the simulator, or why there are none.
+pub fn run(graph: &Graph, inputs: &[Value], target: TargetName) -> Result<Vec<Value>, String> {
+    let executable = Executable::load(&neff_of(graph, &options(target, Numerics::Contract))).expect("it loads");
+    executable.check().expect("the program is sound");
+    let outputs = executable.run_values(inputs).map_err(|error| error.to_string())?;
+    Ok(outputs.into_iter().flatten().collect())
+}
+
+/// The first output as the reference gives it.
+pub fn reference(graph: &Graph, inputs: &[Value], rounding: Rounding) -> Value {
+    evaluate(graph, inputs, rounding).expect("the graph evaluates").remove(0).expect("it has an output")
+}
+
+/// A graph of one op on inputs of these types, with its first result as output.
+pub fn graph_of(op: impl Into<Op>, types: &[TensorType]) -> Graph {
+    let mut graph = Graph::new("g");
+    let operands: Vec<ValueId> = types.iter().map(|ty| graph.push_input("x", ty.clone(), InputRole::Dynamic)).collect();
+    let node = graph.push(op.into(), &operands, &[]).expect("the op takes these");
+    let result = graph.node(node).results[0];
+    graph.push_output(result);
+    graph
 }
 
 pub fn floats(value: &Value) -> &[f64] {

@@ -3,49 +3,26 @@
 
 use std::collections::BTreeSet;
 
-use compiler::execute::Executable;
-use ir::graph::InputRole;
 use ir::ops::{
     Cos, Div, Erf, Exp, Gelu, GeluTanh, LayerNorm, Log, LogSoftmax, Op, Reciprocal, Relu, RmsNorm, Rsqrt, Sigmoid,
     Sign, Silu, Sin, Softmax, Softplus, Sqrt, Tanh,
 };
 use ir::program::{ActivationFunction, InstructionKind};
-use ir::reference::{Rounding, Value, evaluate, round_float};
+use ir::reference::{Rounding, Value, round_float};
 use ir::target::TargetName;
 use ir::target::activation::ValidRange;
 use ir::types::F32Bits;
-use ir::{Dtype, Graph, TensorType, ValueId};
+use ir::{Dtype, Graph, TensorType};
 use passes::Numerics;
 
-use crate::numbers::{SplitMix, every_bf16, f32_edges, floats, ulps};
-use crate::support::{GRAPHS, cases, compiled, neff_of, options, sample_graph};
+use crate::numbers::{SplitMix, every_bf16, every_f16, f32_edges, floats, graph_of, reference, run, ulps};
+use crate::support::{GRAPHS, cases, compiled, options, sample_graph};
 
 const N_COLUMNS: usize = 128;
 
 /// Of f32 sines: a little over half a unit in the last place of 1. Near multiples of pi that may be more
 /// units of a result, which are small there.
 const SINE_ERROR: f64 = 0.6 / (1 << 23) as f64;
-
-fn run(graph: &Graph, inputs: &[Value], target: TargetName) -> Result<Vec<Value>, String> {
-    let executable = Executable::load(&neff_of(graph, &options(target, Numerics::Contract))).expect("it loads");
-    executable.check().expect("the program is sound");
-    let outputs = executable.run_values(inputs).map_err(|error| error.to_string())?;
-    Ok(outputs.into_iter().flatten().collect())
-}
-
-fn reference(graph: &Graph, inputs: &[Value], rounding: Rounding) -> Value {
-    evaluate(graph, inputs, rounding).expect("the graph evaluates").remove(0).expect("it has an output")
-}
-
-/// A graph of one op on inputs of these types, with its first result as output.
-fn graph_of(op: impl Into<Op>, types: &[TensorType]) -> Graph {
-    let mut graph = Graph::new("g");
-    let operands: Vec<ValueId> = types.iter().map(|ty| graph.push_input("x", ty.clone(), InputRole::Dynamic)).collect();
-    let node = graph.push(op.into(), &operands, &[]).expect("the op takes these");
-    let result = graph.node(node).results[0];
-    graph.push_output(result);
-    graph
-}
 
 /// What README and docs/numerics.md name: results that are another than eager's on purpose.
 fn is_documented(op: &Op, input: f64, result: f64) -> bool {
@@ -78,10 +55,9 @@ fn functions_take_every_number() {
         Sign.into(),
         Relu.into(),
     ];
-    let f16: Vec<f64> = (0..=u16::MAX).map(|bits| f64::from(half_float(bits))).collect();
     let mut faults = Vec::new();
     for (position, op) in ops.into_iter().enumerate() {
-        for (dtype, numbers) in [(Dtype::Bf16, every_bf16()), (Dtype::F16, f16.clone()), (Dtype::F32, f32_edges())] {
+        for (dtype, numbers) in [(Dtype::Bf16, every_bf16()), (Dtype::F16, every_f16()), (Dtype::F32, f32_edges())] {
             let shape = [numbers.len() / N_COLUMNS, N_COLUMNS];
             let graph = graph_of(op.clone(), &[TensorType::new(dtype, shape)]);
             let inputs = [Value::floats(&shape, numbers.clone())];
@@ -109,11 +85,6 @@ fn functions_take_every_number() {
         }
     }
     assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults[..faults.len().min(20)].join("\n"));
-}
-
-fn half_float(bits: u16) -> f32 {
-    let ty = TensorType::new(Dtype::F16, [1]);
-    floats(&Value::from_bytes(&ty, &bits.to_le_bytes()).expect("two bytes are an f16"))[0] as f32
 }
 
 #[test]

@@ -409,3 +409,5 @@ struct Affine<'a> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vectors;

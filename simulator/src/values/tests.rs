@@ -8,7 +8,7 @@ use crate::testing::{Builder, Order, activation, dma, f32_bytes, f32_values, lan
 use crate::{FindingKind, RunError};
 
 /// Loads f32 [n_rows, n] to SBUF bytes 0.., runs the instructions, stores `result` of [n_rows, m].
-fn run_on(
+pub(super) fn run_on(
     target: TargetName,
     input: &[f32],
     n_rows: u8,
@@ -42,11 +42,11 @@ fn run_on(
     machine.run_lenient(&[Some(&f32_bytes(input))]).expect("the program is legal")
 }
 
-fn values(outputs: &crate::Outputs) -> Vec<f32> {
+pub(super) fn values(outputs: &crate::Outputs) -> Vec<f32> {
     f32_values(&outputs.tensors[0].as_ref().expect("there is an output").bytes)
 }
 
-fn f32_at(n_rows: u8, start_byte: u32, n: u16) -> ir::program::TileView {
+pub(super) fn f32_at(n_rows: u8, start_byte: u32, n: u16) -> ir::program::TileView {
     sbuf((0, n_rows), start_byte, n, Dtype::F32)
 }
 
