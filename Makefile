@@ -5,7 +5,7 @@
 #   make demo   RMSNorm through torch.compile, its binary on the simulator, and its times
 #   make test   all tests
 #   make lint   formatting and lints of Rust and Python, documentation
-#   make bench  compile times
+#   make bench  compile times, instructions checked per second
 #   make mutations  every program of the tests damaged in every place; half an hour
 #   make fuzz   every reader of files, FUZZ_SECONDS each; make fuzz-short takes a minute
 #   make bench-calls  what a call through torch.compile costs beside the work
@@ -70,7 +70,7 @@ lint: .venv/.wheel
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
 bench:
-	cargo bench --locked --bench compile
+	cargo bench --locked --bench compile --bench checks
 
 mutations:
 	cargo test --locked --test acceptance -- --ignored --nocapture all_mutants_are_reported

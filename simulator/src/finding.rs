@@ -17,6 +17,9 @@ pub enum FindingKind {
     WriteAfterRead,
     /// Two writes of one place without an order.
     WriteAfterWrite,
+    /// One of these three where the earlier instruction is a transfer and the later one waits for
+    /// some of its engines only.
+    PartOfTransfer,
     /// A read of a sum in PSUM between two matmuls that add to it.
     OpenGroup,
     /// Two instructions may use a port at once that they must use in turn.
@@ -43,6 +46,7 @@ impl FindingKind {
             FindingKind::ReadAfterWrite => "race-read-after-write",
             FindingKind::WriteAfterRead => "race-write-after-read",
             FindingKind::WriteAfterWrite => "race-write-after-write",
+            FindingKind::PartOfTransfer => "part-of-transfer",
             FindingKind::OpenGroup => "open-psum-group",
             FindingKind::SharedPort => "shared-port",
             FindingKind::Uninitialised => "uninitialised-read",
@@ -110,6 +114,11 @@ impl Findings {
     /// True where nothing is wrong.
     pub fn is_empty(&self) -> bool {
         self.findings.is_empty()
+    }
+
+    pub(crate) fn extend(&mut self, others: Findings) {
+        others.findings.into_iter().for_each(|finding| self.push(finding));
+        self.n_omitted += others.n_omitted;
     }
 
     pub(crate) fn push(&mut self, finding: Finding) {

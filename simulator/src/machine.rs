@@ -340,6 +340,11 @@ impl Machine {
         })
     }
 
+    /// Keeps what another pass over the operand rules has found.
+    pub(crate) fn note_broken_rules(&self, findings: &Findings) {
+        self.broken_rules.get_or_init(|| findings.clone());
+    }
+
     pub(crate) fn rule_finding(&self, flat: usize, violation: rules::Violation) -> Finding {
         let rule: Rule = violation.rule;
         Finding { kind: FindingKind::Rule(rule), message: violation.message, sites: vec![self.site(flat)] }

@@ -1,254 +1,275 @@
-//! What every instruction can rely on: vector clocks over engines and transfers.
+//! What every instruction can rely on, where semaphores are used the plain way: vector clocks over
+//! engines and transfers in time proportional to the program.
 //!
-//! The rules are those of `ir::program::rules`, "What a program may rely on for order". A wait
-//! orders an update only where the semaphore cannot reach the awaited value without it. Which
-//! updates could stand in for another depends on what the waits order, so the clocks are computed
-//! again until they stay the same; every round alone is sound.
+//! The rules are those of `ir::program::rules`, "What a program may rely on for order". The plain
+//! way: a semaphore is updated by one engine's pipeline, or by transfers such that each wait stands
+//! for the first so many of them, and every later one is issued by somebody who knows these to be
+//! complete. Every wait is at first believed to mean that, and the belief is checked at the end:
+//! no instruction can be the first in time to be deceived, because whatever could have counted in
+//! place of the awaited transfers was issued before it, by somebody whose beliefs held.
+//!
+//! Programs that use semaphores otherwise are left to [`super::exact`].
 
-use ir::program::{Engine, InstructionKind, Wait};
+use ir::program::Engine;
 
-use crate::machine::Machine;
-use crate::timeline::Schedule;
+use super::digest::{Digest, Step, Updaters};
 
-const N_ENGINES: usize = Engine::ALL.len();
+pub(super) const N_ENGINES: usize = Engine::ALL.len();
 
-/// More rounds only find order in programs that build it from many shared semaphores.
-const MOST_ROUNDS: usize = 8;
+/// Never, as a position.
+const NEVER: u32 = u32::MAX;
 
-/// A set of transfers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct TransferSet {
-    words: Vec<u64>,
+/// Knows what is complete when an instruction touches memory.
+pub(super) trait Proof {
+    /// True where `earlier` is complete before `later` touches memory.
+    fn ordered(&self, earlier: u32, later: u32) -> bool;
+
+    /// Transfers of whose completion no engine knows at the end of its stream.
+    fn unfinished_transfers(&self) -> Vec<usize>;
 }
 
-impl TransferSet {
-    fn contains(&self, transfer: usize) -> bool {
-        self.words.get(transfer / 64).is_some_and(|word| word >> (transfer % 64) & 1 == 1)
-    }
-
-    fn insert(&mut self, transfer: usize) {
-        let word = transfer / 64;
-        if self.words.len() <= word {
-            self.words.resize(word + 1, 0);
-        }
-        self.words[word] |= 1 << (transfer % 64);
-    }
-
-    fn join(&mut self, other: &TransferSet) {
-        if self.words.len() < other.words.len() {
-            self.words.resize(other.words.len(), 0);
-        }
-        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word |= other);
-    }
-}
-
-/// What is known to have happened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What an instruction knows when it is issued, beside what its own stream tells.
+#[derive(Copy, Clone, Debug, Default)]
 struct Clock {
-    /// Instructions of each engine that are complete; a transfer among them is triggered.
+    /// Instructions of each engine's pipeline that are complete, counted in its whole stream.
     done: [u32; N_ENGINES],
-    /// Instructions of each engine that have been issued.
+    /// Instructions of each engine that have been issued, with all that they knew.
     issued: [u32; N_ENGINES],
-    /// Transfers that are complete.
-    transfers: TransferSet,
 }
 
 impl Clock {
+    /// Adds that the first instructions of an engine's pipeline are complete.
+    fn complete(&mut self, engine: usize, n_first: u32) {
+        self.done[engine] = self.done[engine].max(n_first);
+        self.issued[engine] = self.issued[engine].max(n_first);
+    }
+
     fn join(&mut self, other: &Clock) {
         for engine in 0..N_ENGINES {
             self.done[engine] = self.done[engine].max(other.done[engine]);
             self.issued[engine] = self.issued[engine].max(other.issued[engine]);
         }
-        self.transfers.join(&other.transfers);
     }
 }
 
-/// One instruction that adds to a semaphore.
-struct Adder {
-    flat: usize,
-    add: u64,
-}
-
-/// All updates of one semaphore.
+/// The updates of one semaphore so far.
 #[derive(Default)]
 struct Counter {
-    adders: Vec<Adder>,
-    /// The only engine whose data path counts here, so that the adders complete in their order.
-    chain: bool,
+    n_updates: usize,
+    /// What each one adds, where all add the same.
+    unit: u64,
+    /// Value after each update, where they do not.
+    sums: Vec<u64>,
+    /// What the first updates say together: a state of knowledge, and how far the pipeline of the
+    /// updating engine is then complete.
+    says: Vec<(u32, u32)>,
+    /// Transfers that update it.
+    transfers: Vec<u32>,
+    /// How many of them each engine knows by waits of its own.
+    learned: [u32; N_ENGINES],
+    /// How many of them each engine is known to know when it issues one.
+    known: [u32; N_ENGINES],
+    /// For each transfer, how many earlier ones its issuer knows.
+    known_by_issuer: Vec<u32>,
+    /// Numbers of first transfers that waits stand for.
+    believed: Vec<u32>,
+    /// Waited for, but updated by several.
+    is_unclear: bool,
 }
 
 /// The order of a program.
-pub(crate) struct Clocks<'a> {
-    machine: &'a Machine,
-    /// Number of a transfer among transfers.
-    transfer_number: Vec<Option<usize>>,
-    position: Vec<u32>,
-    start_rank: Vec<usize>,
-    /// What each instruction knows when it is issued, through waits alone.
-    before: Vec<Clock>,
-    /// What each update says.
-    after: Vec<Clock>,
-    counters: Vec<Counter>,
+pub(super) struct Clocks<'a> {
+    steps: &'a [Step],
+    /// Different states of knowledge.
+    states: Vec<Clock>,
+    /// The one of each instruction.
+    state_of: Vec<u32>,
+    /// For each transfer, the first position of each engine that knows it by a wait of its own.
+    learned_at: Vec<[u32; N_ENGINES]>,
 }
 
 impl<'a> Clocks<'a> {
-    pub fn new(machine: &'a Machine, schedule: &Schedule) -> Clocks<'a> {
-        let n_instructions = machine.instructions.len();
-        let mut transfer_number = vec![None; n_instructions];
-        let mut n_transfers = 0;
-        for (flat, instruction) in machine.instructions.iter().enumerate() {
-            if matches!(instruction.kind, InstructionKind::Dma { .. }) {
-                transfer_number[flat] = Some(n_transfers);
-                n_transfers += 1;
-            }
-        }
-        let mut start_rank = vec![0; n_instructions];
-        for (rank, &flat) in schedule.start_order.iter().enumerate() {
-            start_rank[flat] = rank;
-        }
+    /// Walks over the program in an order that its waits allow. Waits for `distrusted` semaphores
+    /// are taken to prove nothing.
+    ///
+    /// # Errors
+    /// Semaphores that are used in another way, ascending.
+    pub fn new(
+        digest: &'a Digest,
+        order: impl Iterator<Item = u32>,
+        distrusted: &[u16],
+    ) -> Result<Clocks<'a>, Vec<u16>> {
         let mut clocks = Clocks {
-            machine,
-            position: (0..n_instructions).map(|flat| machine.id(flat).position).collect(),
-            start_rank,
-            before: vec![Clock::default(); n_instructions],
-            after: Vec::new(),
-            counters: counters(machine, &transfer_number),
-            transfer_number,
+            steps: &digest.steps,
+            states: Vec::with_capacity(digest.steps.len() / 2 + 1),
+            state_of: vec![0; digest.steps.len()],
+            learned_at: vec![[NEVER; N_ENGINES]; digest.n_transfers],
         };
-        // At first every update is only known to follow its own instruction.
-        clocks.after = (0..n_instructions).map(|flat| clocks.completed(flat, Clock::default())).collect();
-        for _ in 0..MOST_ROUNDS {
-            if !clocks.advance(&schedule.start_order) || clocks.counters.iter().all(|counter| counter.chain) {
-                break;
-            }
-        }
-        clocks
-    }
-
-    /// True where `earlier` is complete before `later` touches memory.
-    pub fn ordered(&self, earlier: usize, later: usize) -> bool {
-        let known = &self.before[later];
-        if let Some(transfer) = self.transfer_number[earlier] {
-            return known.transfers.contains(transfer);
-        }
-        let engine = self.machine.instructions[earlier].engine;
-        let same_pipeline = engine == self.machine.instructions[later].engine && self.transfer_number[later].is_none();
-        let limit = if same_pipeline { self.position[later] } else { known.done[engine as usize] };
-        self.position[earlier] < limit
-    }
-
-    /// Transfers of whose completion no engine knows at the end of its stream.
-    pub fn unfinished_transfers(&self) -> Vec<usize> {
-        let mut known = TransferSet::default();
-        for engine in Engine::ALL {
-            if let Some(last) = self.machine.stream_range(engine).next_back() {
-                known.join(&self.before[last].transfers);
-            }
-        }
-        let transfers = self.transfer_number.iter().enumerate();
-        transfers.filter_map(|(flat, number)| number.filter(|&number| !known.contains(number)).map(|_| flat)).collect()
-    }
-
-    /// Computes all clocks from the last round's; true where something changed.
-    fn advance(&mut self, start_order: &[usize]) -> bool {
-        let mut known: Vec<Clock> = vec![Clock::default(); N_ENGINES];
-        let mut changed = false;
-        let mut after = self.after.clone();
-        for &flat in start_order {
-            let instruction = &self.machine.instructions[flat];
-            let mut clock = std::mem::take(&mut known[instruction.engine as usize]);
-            for wait in &instruction.waits {
-                for update in self.required(flat, wait, &clock) {
-                    clock.join(&after[update]);
+        clocks.states.push(Clock::default());
+        let mut counters: Vec<Counter> = Vec::new();
+        counters.resize_with(digest.semaphores.len(), Counter::default);
+        let mut current = [0u32; N_ENGINES];
+        for flat in order {
+            let step = &digest.steps[flat as usize];
+            let engine = usize::from(step.engine);
+            for (semaphore, at_least) in step.waits {
+                if at_least == 0 {
+                    continue;
+                }
+                let counter = &mut counters[usize::from(semaphore)];
+                let updaters = digest.semaphores[usize::from(semaphore)].updaters;
+                let n_first = counter.n_first(updaters, u64::from(at_least));
+                counter.is_unclear |= updaters == Updaters::Several;
+                if n_first > 0 && distrusted.binary_search(&semaphore).is_err() {
+                    clocks.learn(&mut current[engine], step, counter, updaters, n_first);
                 }
             }
-            let completed = self.completed(flat, clock.clone());
-            changed |= after[flat] != completed;
-            after[flat] = completed;
-            self.before[flat] = clock.clone();
-            known[instruction.engine as usize] = clock;
+            clocks.state_of[flat as usize] = current[engine];
+            let (semaphore, add) = step.update;
+            if add > 0 {
+                let counter = &mut counters[usize::from(semaphore)];
+                clocks.count(current[engine], step, counter, add);
+            }
         }
-        self.after = after;
-        changed
+        let is_unclear = |(semaphore, counter): (usize, &Counter)| {
+            let semaphore = semaphore as u16;
+            (!counter.is_plain() && distrusted.binary_search(&semaphore).is_err()).then_some(semaphore)
+        };
+        let unclear: Vec<u16> = counters.iter().enumerate().filter_map(is_unclear).collect();
+        if unclear.is_empty() { Ok(clocks) } else { Err(unclear) }
     }
 
-    /// What the completion of an instruction says that knew this much.
-    fn completed(&self, flat: usize, mut clock: Clock) -> Clock {
-        let (engine, count) = (self.machine.instructions[flat].engine as usize, self.position[flat] + 1);
-        clock.issued[engine] = clock.issued[engine].max(count);
-        match self.transfer_number[flat] {
-            Some(transfer) => clock.transfers.insert(transfer),
-            None => clock.done[engine] = clock.done[engine].max(count),
-        }
-        clock
-    }
-
-    /// Updates without which the waiting instruction cannot be issued, those that say something new.
-    fn required(&self, waiting: usize, wait: &Wait, known: &Clock) -> Vec<usize> {
-        let counter = &self.counters[usize::from(wait.semaphore)];
-        let needed = u64::from(wait.at_least);
-        if needed == 0 {
-            return Vec::new();
-        }
-        if counter.chain {
-            let mut sum = 0;
-            let last = counter.adders.iter().find(|adder| {
-                sum += adder.add;
-                sum >= needed
-            });
-            return last.map(|adder| adder.flat).into_iter().collect();
-        }
-        // What may have been counted by then: all but what follows the wait.
-        let engine = self.machine.instructions[waiting].engine as usize;
-        let possible: Vec<&Adder> = counter
-            .adders
-            .iter()
-            .filter(|adder| self.after[adder.flat].issued[engine] <= self.position[waiting])
-            .collect();
-        let total: u64 = possible.iter().map(|adder| adder.add).sum();
-        let candidates = possible.iter().filter(|adder| {
-            self.start_rank[adder.flat] < self.start_rank[waiting] && !self.is_known(adder.flat, known)
-        });
-        candidates
-            .filter(|adder| {
-                // An unfinished transfer may have counted all but one of its engines.
-                let own = if self.transfer_number[adder.flat].is_some() { 1 } else { adder.add };
-                if total - own < needed {
-                    return true;
-                }
-                let dependent =
-                    possible.iter().filter(|other| other.flat != adder.flat && self.follows(other.flat, adder.flat));
-                total - own - dependent.map(|other| other.add).sum::<u64>() < needed
-            })
-            .map(|adder| adder.flat)
-            .collect()
-    }
-
-    fn is_known(&self, flat: usize, known: &Clock) -> bool {
-        match self.transfer_number[flat] {
-            Some(transfer) => known.transfers.contains(transfer),
-            None => known.done[self.machine.instructions[flat].engine as usize] > self.position[flat],
+    /// Clocks that hold, but leave out what some waits prove.
+    pub fn without_unclear(digest: &'a Digest, order: &[u32]) -> Clocks<'a> {
+        let mut distrusted: Vec<u16> = Vec::new();
+        loop {
+            match Clocks::new(digest, order.iter().copied(), &distrusted) {
+                Ok(clocks) => return clocks,
+                Err(unclear) => distrusted.extend(unclear),
+            }
+            distrusted.sort_unstable();
         }
     }
 
-    /// True where the completion of `later` says that `earlier` is complete.
-    fn follows(&self, later: usize, earlier: usize) -> bool {
-        self.is_known(earlier, &self.after[later])
+    /// Adds what the first updates of a semaphore say to the knowledge of an engine.
+    fn learn(&mut self, state: &mut u32, step: &Step, counter: &mut Counter, updaters: Updaters, n_first: usize) {
+        let engine = usize::from(step.engine);
+        let (says, n_done) = counter.says[n_first - 1];
+        let mut clock = self.states[*state as usize];
+        clock.join(&self.states[says as usize]);
+        if let Updaters::Engine(other) = updaters {
+            clock.complete(usize::from(other), n_done);
+        }
+        *state = self.states.len() as u32;
+        self.states.push(clock);
+        if !counter.transfers.is_empty() {
+            for &transfer in counter.transfers.get(counter.learned[engine] as usize..n_first).unwrap_or(&[]) {
+                self.learned_at[transfer as usize][engine] = step.position;
+            }
+            counter.learned[engine] = counter.learned[engine].max(n_first as u32);
+            if counter.believed.last() != Some(&(n_first as u32)) {
+                counter.believed.push(n_first as u32);
+            }
+        }
+    }
+
+    /// Notes an update of an instruction that knows this much.
+    fn count(&mut self, state: u32, step: &Step, counter: &mut Counter, add: u16) {
+        counter.add(u64::from(add));
+        if !step.is_transfer() {
+            // What an engine knows grows along its stream, so that this says what earlier ones did.
+            counter.says.push((state, step.position + 1));
+            return;
+        }
+        let engine = usize::from(step.engine);
+        let mut clock = self.states[state as usize];
+        clock.issued[engine] = clock.issued[engine].max(step.position + 1);
+        let known = &mut counter.known[engine];
+        let knows = |transfer: u32| self.knows(transfer, &clock);
+        *known += counter.transfers[*known as usize..].iter().take_while(|&&earlier| knows(earlier)).count() as u32;
+        counter.known_by_issuer.push(*known);
+        counter.transfers.push(step.transfer);
+        if let Some(&(before, _)) = counter.says.last() {
+            clock.join(&self.states[before as usize]);
+        }
+        counter.says.push((self.states.len() as u32, 0));
+        self.states.push(clock);
+    }
+
+    /// True where this knowledge contains that the transfer is complete.
+    fn knows(&self, transfer: u32, clock: &Clock) -> bool {
+        let learned_at = &self.learned_at[transfer as usize];
+        (0..N_ENGINES).any(|engine| learned_at[engine] < clock.issued[engine])
     }
 }
 
-fn counters(machine: &Machine, transfer_number: &[Option<usize>]) -> Vec<Counter> {
-    let mut counters: Vec<Counter> = Vec::new();
-    counters.resize_with(1 + usize::from(u16::MAX), Counter::default);
-    for (flat, instruction) in machine.instructions.iter().enumerate() {
-        if let Some(update) = instruction.update {
-            counters[usize::from(update.semaphore)].adders.push(Adder { flat, add: u64::from(update.add) });
+impl Proof for Clocks<'_> {
+    #[inline(always)]
+    fn ordered(&self, earlier: u32, later: u32) -> bool {
+        let (first, second) = (&self.steps[earlier as usize], &self.steps[later as usize]);
+        let engine = usize::from(first.engine);
+        if first.is_transfer() {
+            let learned_at = &self.learned_at[first.transfer as usize];
+            return learned_at[usize::from(second.engine)] <= second.position
+                || self.knows(first.transfer, &self.states[self.state_of[later as usize] as usize]);
+        }
+        if first.engine == second.engine && !second.is_transfer() {
+            return first.position < second.position;
+        }
+        first.position < self.states[self.state_of[later as usize] as usize].done[engine]
+    }
+
+    fn unfinished_transfers(&self) -> Vec<usize> {
+        let is_unfinished =
+            |step: &Step| step.is_transfer() && self.learned_at[step.transfer as usize] == [NEVER; N_ENGINES];
+        (0..self.steps.len()).filter(|&flat| is_unfinished(&self.steps[flat])).collect()
+    }
+}
+
+impl Counter {
+    fn add(&mut self, add: u64) {
+        if self.n_updates == 0 {
+            self.unit = add;
+        }
+        if self.unit != add && self.sums.is_empty() {
+            self.sums.extend((1..=self.n_updates as u64).map(|number| number * self.unit));
+        }
+        self.n_updates += 1;
+        if self.unit != add || !self.sums.is_empty() {
+            self.sums.push(self.sums.last().copied().unwrap_or(0) + add);
         }
     }
-    for counter in &mut counters {
-        let engines = counter.adders.iter().map(|adder| machine.instructions[adder.flat].engine);
-        let one_engine = engines.clone().all(|engine| Some(engine) == engines.clone().next());
-        counter.chain = one_engine && counter.adders.iter().all(|adder| transfer_number[adder.flat].is_none());
+
+    /// How many of the first updates are complete when the semaphore has this value.
+    fn n_first(&self, updaters: Updaters, at_least: u64) -> usize {
+        let n_up_to = |value: u64| match &self.sums[..] {
+            [] => (value / self.unit.max(1)) as usize,
+            sums => sums.partition_point(|&sum| sum <= value),
+        };
+        match updaters {
+            Updaters::Engine(_) => n_up_to(at_least - 1) + 1,
+            // Fifteen of sixteen engines say nothing of the transfer that they belong to.
+            Updaters::Transfers => n_up_to(at_least),
+            Updaters::Nobody | Updaters::Several => 0,
+        }
     }
-    counters
+
+    /// True where all that waits stand for is known to whoever issued a later transfer.
+    fn is_plain(&self) -> bool {
+        if self.is_unclear || self.believed.is_empty() || self.known_by_issuer.is_empty() {
+            return !self.is_unclear;
+        }
+        // For each number of first transfers, how many such numbers up to it waits stand for.
+        let mut n_believed = vec![0u32; self.known_by_issuer.len() + 1];
+        for &n_first in &self.believed {
+            n_believed[n_first as usize] = 1;
+        }
+        let mut sum = 0;
+        for number in &mut n_believed {
+            sum += *number;
+            *number = sum;
+        }
+        let issuers = self.known_by_issuer.iter().enumerate();
+        issuers.into_iter().all(|(number, &known)| n_believed[number] == n_believed[known as usize])
+    }
 }

@@ -1,46 +1,64 @@
-//! Order and initialisation of every byte: read after write, write after read, write after write.
+//! Proof and initialisation of every byte: read after write, write after read, write after write.
 //!
-//! Instructions are taken in the order of their start. A conflict with an earlier one must be
+//! Instructions are taken in an order that the waits allow. A conflict with an earlier one must be
 //! ordered by the clocks; comparing with the last writer and the readers since is enough, because
 //! order is transitive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ir::program::rules::Rule;
-use ir::program::{Engine, InstructionKind};
+use ir::program::{DmaAccess, Engine, InstructionKind, Wait};
 
-use super::clocks::Clocks;
-use super::shadow::{Met, Shadow, Writer};
+use super::chip::ChipShadow;
+use super::clocks::Proof;
+use super::digest::{ChipRect, Digest, StepClass};
+use super::shadow::{BufferShadow, Met, Writer};
 use crate::finding::{Finding, FindingKind, Findings};
 use crate::footprint::{self, Area, Rect};
 use crate::machine::Machine;
-use crate::timeline::Schedule;
 use crate::values::memory::Walk;
 
-pub(super) fn check_memory(machine: &Machine, schedule: &Schedule, clocks: &Clocks<'_>, findings: &mut Findings) {
+/// Takes instructions in `order` and adds what is wrong to the findings.
+pub(super) fn check_memory(
+    machine: &Machine,
+    digest: &Digest,
+    clocks: &impl Proof,
+    order: impl Iterator<Item = usize>,
+    findings: &mut Findings,
+) {
+    let n_buffers = machine.device.buffer_bytes.len();
     let mut checker = MemoryChecker {
         machine,
+        digest,
         clocks,
-        shadow: Shadow::default(),
-        written_buffers: written_buffers(machine),
+        sbuf: ChipShadow::new(machine.target.sbuf_usable_bytes),
+        psum: ChipShadow::new(machine.target.psum_bytes()),
+        buffers: std::iter::repeat_with(BufferShadow::default).take(n_buffers).collect(),
+        keeps: keeps(machine, digest),
+        met: Vec::new(),
         seen: BTreeSet::new(),
         uninitialised: BTreeMap::new(),
         findings,
     };
     checker.initialise();
-    for &flat in &schedule.start_order {
+    for flat in order {
         checker.visit(flat);
     }
     checker.report_uninitialised();
     checker.check_outputs();
 }
 
-struct MemoryChecker<'a> {
+struct MemoryChecker<'a, Clocks> {
     machine: &'a Machine,
-    clocks: &'a Clocks<'a>,
-    shadow: Shadow,
-    /// Buffers that some transfer writes; the others keep what they hold.
-    written_buffers: BTreeSet<u32>,
+    digest: &'a Digest,
+    clocks: &'a Clocks,
+    sbuf: ChipShadow,
+    psum: ChipShadow,
+    buffers: Vec<BufferShadow>,
+    /// Buffers that hold data from the start and that no transfer writes: every read is right.
+    keeps: Vec<bool>,
+    /// What one instruction meets and must be looked at.
+    met: Vec<(Rect, Met)>,
     /// Pairs that have been reported.
     seen: BTreeSet<(usize, usize, FindingKind)>,
     /// First byte that each reader found uninitialised. A reader that races with the writer is
@@ -49,18 +67,25 @@ struct MemoryChecker<'a> {
     findings: &'a mut Findings,
 }
 
-fn written_buffers(machine: &Machine) -> BTreeSet<u32> {
-    let written = machine.instructions.iter().filter_map(|found| found.kind.accesses().dma_write?.hbm());
-    written.map(|id| machine.device.places[id.index()].buffer as u32).collect()
+fn keeps(machine: &Machine, digest: &Digest) -> Vec<bool> {
+    let mut keeps = vec![false; machine.device.buffer_bytes.len()];
+    for (place, tensor) in machine.device.places.iter().zip(&machine.tensors) {
+        let is_whole = place.start_byte == 0 && tensor.size_bytes == machine.device.buffer_bytes[place.buffer];
+        keeps[place.buffer] |= is_whole && tensor.kind.is_given();
+    }
+    let written = digest.is_written.iter().zip(&machine.device.places).filter(|(is_written, _)| **is_written);
+    written.for_each(|(_, place)| keeps[place.buffer] = false);
+    keeps
 }
 
-impl MemoryChecker<'_> {
+impl<Clocks: Proof> MemoryChecker<'_, Clocks> {
     /// Inputs and constants hold data from the start.
     fn initialise(&mut self) {
         for (tensor, described) in self.machine.tensors.iter().enumerate() {
-            if described.kind.is_given() && described.size_bytes > 0 {
-                let rect = self.tensor_rect(tensor);
-                self.shadow.initialise(&rect);
+            let rect = self.tensor_rect(tensor);
+            let buffer = self.machine.device.places[tensor].buffer;
+            if described.kind.is_given() && described.size_bytes > 0 && !self.keeps[buffer] {
+                self.buffers[buffer].initialise(rect.bytes);
             }
         }
     }
@@ -72,53 +97,94 @@ impl MemoryChecker<'_> {
         Rect { area: Area::Buffer(place.buffer as u32), partitions: (0, 1), bytes }
     }
 
+    #[inline]
     fn visit(&mut self, flat: usize) {
-        let machine = self.machine;
-        let instruction = &machine.instructions[flat];
-        let touched = footprint::of_instruction(machine, instruction);
-        let accumulates = matches!(instruction.kind, InstructionKind::Matmul { accumulate: true, .. });
-        let mut met = Vec::new();
+        let (digest, clocks) = (self.digest, self.clocks);
+        let class = digest.steps[flat].class;
+        let later = flat as u32;
+        let is_ordered = |earlier: u32| earlier == later || clocks.ordered(earlier, later);
+        let stands_for = |later: u32, earlier: u32| clocks.ordered(earlier, later);
+        let mut met = std::mem::take(&mut self.met);
+        for rect in digest.reads(flat) {
+            if rect.in_psum && class == StepClass::Accumulates {
+                self.visit_sum(rect, flat);
+            }
+            let shadow = if rect.in_psum { &mut self.psum } else { &mut self.sbuf };
+            shadow.read(rect, later, stands_for, |found| note(&mut met, rect, found, is_ordered));
+        }
+        if class == StepClass::Transfer {
+            self.visit_device(flat, &mut met);
+        }
+        for rect in digest.writes(flat) {
+            let shadow = if rect.in_psum { &mut self.psum } else { &mut self.sbuf };
+            shadow.write(rect, later, |found| note(&mut met, rect, found, is_ordered));
+        }
+        if !met.is_empty() {
+            met.drain(..).for_each(|(rect, found)| self.judge(flat, &rect, found));
+        }
+        self.met = met;
+    }
+
+    /// The sides of a transfer in device memory.
+    fn visit_device(&mut self, flat: usize, met: &mut Vec<(Rect, Met)>) {
         let clocks = self.clocks;
-        for rect in &touched.reads {
-            if let Area::Buffer(buffer) = rect.area
-                && !self.written_buffers.contains(&buffer)
-                && self.shadow.first_gap(rect).is_none()
-            {
+        let InstructionKind::Dma { dst, src, queue: _, gather } = &self.machine.instructions[flat].kind else { return };
+        for (side, writes) in [(src, false), (dst, true)] {
+            let Some(tensor) = side.hbm() else { continue };
+            let place = self.machine.device.places[tensor.index()];
+            if self.keeps[place.buffer] {
                 continue;
             }
-            if accumulates && rect.area == Area::Psum {
-                for reader in self.shadow.readers(rect) {
-                    self.read_before_the_end(reader as usize, flat);
+            // Any row may be meant.
+            let all = gather.as_ref().map(|gather| footprint::all_rows(side, gather));
+            let shadow = &mut self.buffers[place.buffer];
+            for bytes in device_runs(all.as_ref().unwrap_or(side), place.start_byte as u64) {
+                let rect = Rect { area: Area::Buffer(place.buffer as u32), partitions: (0, 1), bytes };
+                let mut meet = |found| met.push((rect, found));
+                if writes {
+                    shadow.write(bytes, flat as u32, &mut meet);
+                } else {
+                    let stands_for = |later: u32, earlier: u32| clocks.ordered(earlier, later);
+                    shadow.read(bytes, flat as u32, stands_for, &mut meet);
                 }
             }
-            let stands_for = |later: u32, earlier: u32| clocks.ordered(earlier as usize, later as usize);
-            self.shadow.read(rect, flat as u32, stands_for, |found| met.push((*rect, found)));
         }
-        for rect in &touched.writes {
-            self.shadow.write(rect, flat as u32, |found| met.push((*rect, found)));
-        }
-        for (rect, found) in met {
-            match found {
-                Met::WrittenBy(writer) => {
-                    self.conflict(writer, flat, FindingKind::ReadAfterWrite, &rect);
-                    if accumulates && rect.area == Area::Psum {
-                        self.accumulates_onto(writer, flat);
-                    }
-                }
-                Met::OverwritesWrite(writer) => self.conflict(writer, flat, FindingKind::WriteAfterWrite, &rect),
-                Met::ReadBy(reader) => {
-                    self.conflict(Writer::Instruction(reader), flat, FindingKind::WriteAfterRead, &rect);
-                }
-                Met::Uninitialised(partition, byte) => {
-                    let first = Rect { partitions: (partition, partition + 1), bytes: (byte, byte + 1), ..rect };
-                    self.uninitialised.entry(flat).or_insert(first);
-                }
-                Met::ReadTooEarlyBy(reader) => {
-                    let reader = reader as usize;
-                    if reader != flat && !self.clocks.ordered(reader, flat) {
-                        self.race(flat, reader, FindingKind::ReadAfterWrite, &rect);
-                        self.uninitialised.remove(&reader);
-                    }
+    }
+
+    /// What is wrong with adding to a sum: readers of a part of it, and writers that are no matmuls.
+    #[inline]
+    fn visit_sum(&mut self, rect: &ChipRect, flat: usize) {
+        let steps = &self.digest.steps;
+        let is_other = |instruction: u32| steps[instruction as usize].engine != Engine::Pe as u8;
+        let (mut writers, mut readers) = (BTreeSet::new(), BTreeSet::new());
+        self.psum.histories(rect, |writer, all_readers| {
+            if let Writer::Instruction(writer) = writer
+                && is_other(writer)
+            {
+                writers.insert(writer as usize);
+            }
+            readers.extend(all_readers.iter().filter(|&&reader| is_other(reader)).map(|&reader| reader as usize));
+        });
+        readers.into_iter().for_each(|reader| self.read_before_the_end(reader, flat));
+        writers.into_iter().for_each(|writer| self.accumulates_onto(writer, flat));
+    }
+
+    fn judge(&mut self, flat: usize, rect: &Rect, found: Met) {
+        match found {
+            Met::WrittenBy(writer) => self.conflict(writer, flat, FindingKind::ReadAfterWrite, rect),
+            Met::OverwritesWrite(writer) => self.conflict(writer, flat, FindingKind::WriteAfterWrite, rect),
+            Met::ReadBy(reader) => {
+                self.conflict(Writer::Instruction(reader), flat, FindingKind::WriteAfterRead, rect);
+            }
+            Met::Uninitialised(partition, byte) => {
+                let first = Rect { partitions: (partition, partition + 1), bytes: (byte, byte + 1), ..*rect };
+                self.uninitialised.entry(flat).or_insert(first);
+            }
+            Met::ReadTooEarlyBy(reader) => {
+                let reader = reader as usize;
+                if reader != flat && !self.clocks.ordered(reader as u32, flat as u32) {
+                    self.race(flat, reader, FindingKind::ReadAfterWrite, rect);
+                    self.uninitialised.remove(&reader);
                 }
             }
         }
@@ -126,9 +192,8 @@ impl MemoryChecker<'_> {
 
     fn conflict(&mut self, earlier: Writer, later: usize, kind: FindingKind, rect: &Rect) {
         let Writer::Instruction(earlier) = earlier else { return };
-        let earlier = earlier as usize;
-        if earlier != later && !self.clocks.ordered(earlier, later) {
-            self.race(earlier, later, kind, rect);
+        if earlier as usize != later && !self.clocks.ordered(earlier, later as u32) {
+            self.race(earlier as usize, later, kind, rect);
         }
     }
 
@@ -143,33 +208,54 @@ impl MemoryChecker<'_> {
         } else {
             "overwrites what another instruction writes"
         };
-        let message = format!("{what}, in {}, and no semaphore orders the two", place_text(self.machine, rect));
+        let place = place_text(self.machine, rect);
         let sites = vec![self.machine.site(earlier), self.machine.site(later)];
+        let (kind, message) = match self.wait_for_a_part(earlier, later) {
+            Some(wait) => {
+                let Wait { semaphore, at_least } = wait;
+                let n_engines = self.machine.target.dma_engines;
+                let why =
+                    format!("semaphore {semaphore} reaches {at_least} before all of its {n_engines} engines have");
+                (FindingKind::PartOfTransfer, format!("{what}, in {place}: a transfer, and {why} ended"))
+            }
+            None => (kind, format!("{what}, in {place}, and no semaphore orders the two")),
+        };
         self.findings.push(Finding { kind, message, sites });
     }
 
-    /// PSUM adds to what a matmul stored; only the last generation adds to anything else.
-    fn accumulates_onto(&mut self, writer: Writer, flat: usize) {
-        let Writer::Instruction(writer) = writer else { return };
-        let (writer, kind) = (writer as usize, FindingKind::Rule(Rule::PsumGroup));
-        let is_pe = self.machine.instructions[writer].engine == Engine::Pe;
-        if is_pe || self.machine.target.psum_bf16_accumulate || !self.seen.insert((writer, flat, kind)) {
-            return;
+    /// The latest wait before `later` for some engines of a transfer, but not for all of them.
+    fn wait_for_a_part(&self, earlier: usize, later: usize) -> Option<Wait> {
+        let machine = self.machine;
+        let semaphore = machine.instructions[earlier].update?.semaphore;
+        if !self.digest.steps[earlier].is_transfer() {
+            return None;
         }
-        let message = "`nc_matmul` accumulates onto what another engine has written".to_owned();
-        let sites = vec![self.machine.site(writer), self.machine.site(flat)];
-        self.findings.push(Finding { kind, message, sites });
+        let before = machine.stream_range(machine.instructions[later].engine).start..later + 1;
+        let waits = before.rev().flat_map(|flat| &machine.instructions[flat].waits);
+        let latest = waits.filter(|wait| wait.semaphore == semaphore).max_by_key(|wait| wait.at_least)?;
+        let is_part = u32::from(latest.at_least) % machine.target.dma_engines != 0;
+        is_part.then_some(*latest)
+    }
+
+    /// PSUM adds to what a matmul stored; only the last generation adds to anything else.
+    fn accumulates_onto(&mut self, writer: usize, flat: usize) {
+        let kind = FindingKind::Rule(Rule::PsumGroup);
+        if !self.machine.target.psum_bf16_accumulate {
+            self.report(kind, "`nc_matmul` accumulates onto what another engine has written", (writer, flat));
+        }
     }
 
     /// A sum may be read when its group is complete, not between two matmuls of it.
     fn read_before_the_end(&mut self, reader: usize, flat: usize) {
-        let kind = FindingKind::OpenGroup;
-        if self.machine.instructions[reader].engine == Engine::Pe || !self.seen.insert((reader, flat, kind)) {
-            return;
+        self.report(FindingKind::OpenGroup, "reads a sum in PSUM that a later matmul still adds to", (reader, flat));
+    }
+
+    /// Reports a pair of instructions once.
+    fn report(&mut self, kind: FindingKind, message: &str, (earlier, later): (usize, usize)) {
+        if self.seen.insert((earlier, later, kind)) {
+            let sites = vec![self.machine.site(earlier), self.machine.site(later)];
+            self.findings.push(Finding { kind, message: message.to_owned(), sites });
         }
-        let message = "reads a sum in PSUM that a later matmul still adds to".to_owned();
-        let sites = vec![self.machine.site(reader), self.machine.site(flat)];
-        self.findings.push(Finding { kind, message, sites });
     }
 
     fn report_uninitialised(&mut self) {
@@ -185,26 +271,59 @@ impl MemoryChecker<'_> {
         let machine = self.machine;
         for (tensor, strides) in machine.output_layouts() {
             let described = &machine.tensors[tensor];
-            let element = described.dtype.size_bytes() as u64;
-            let whole = self.tensor_rect(tensor);
-            let walk = Walk::new(described.shape.iter().zip(&strides).map(|(&count, &step)| (step, count)));
-            let is_empty = described.shape.contains(&0);
-            let mut gap = None;
-            if !is_empty {
-                walk.for_each_run(0, |first| {
-                    let start = whole.bytes.0 + first as u64 * element;
-                    let rect = Rect { bytes: (start, start + walk.run as u64 * element), ..whole };
-                    if gap.is_none() {
-                        gap = self.shadow.first_gap(&rect);
-                    }
-                });
+            let buffer = machine.device.places[tensor].buffer;
+            if self.keeps[buffer] || described.shape.contains(&0) {
+                continue;
             }
+            let element = described.dtype.size_bytes() as u64;
+            let (first_byte, _) = self.tensor_rect(tensor).bytes;
+            let walk = Walk::new(described.shape.iter().zip(&strides).map(|(&count, &step)| (step, count)));
+            let mut gap = None;
+            walk.for_each_run(0, |first| {
+                let start = first_byte + first as u64 * element;
+                if gap.is_none() {
+                    gap = self.buffers[buffer].first_gap((start, start + walk.run as u64 * element));
+                }
+            });
             if let Some(byte) = gap {
-                let message = format!("byte {} of `{}` is never written", byte - whole.bytes.0, described.name);
+                let message = format!("byte {} of `{}` is never written", byte - first_byte, described.name);
                 self.findings.push(Finding { kind: FindingKind::UnwrittenOutput, message, sites: Vec::new() });
             }
         }
     }
+}
+
+/// Keeps what an access has met, unless it is an earlier instruction that is known to be complete.
+#[inline]
+fn note(met: &mut Vec<(Rect, Met)>, rect: &ChipRect, found: Met, is_ordered: impl Fn(u32) -> bool) {
+    let is_right = match found {
+        Met::WrittenBy(Writer::Instruction(earlier))
+        | Met::OverwritesWrite(Writer::Instruction(earlier))
+        | Met::ReadBy(earlier) => is_ordered(earlier),
+        Met::WrittenBy(_) | Met::OverwritesWrite(_) => true,
+        Met::Uninitialised(..) | Met::ReadTooEarlyBy(_) => false,
+    };
+    if !is_right {
+        met.push((rect.rect(), found));
+    }
+}
+
+/// Runs of bytes that a side of a transfer touches in its buffer; everything between its ends where
+/// the runs are more than anything but a damaged file has.
+fn device_runs(side: &DmaAccess, start_byte: u64) -> Vec<(u64, u64)> {
+    const MOST_RUNS: u64 = 1 << 20;
+    let size = side.dtype.size_bytes() as u64;
+    let walk = Walk::new(footprint::distinct(side.dims.iter().map(|dim| (dim.step, dim.count as usize))));
+    let bytes_of = |first: u64, n_elements: u64| (start_byte + first * size, start_byte + (first + n_elements) * size);
+    if walk.n_runs() > MOST_RUNS {
+        let spans = walk.outer.iter().map(|&(step, count)| step * (count as i64 - 1));
+        let (down, up) = spans.fold((0, 0), |(down, up), span| (down + span.min(0), up + span.max(0)));
+        let first = side.offset.saturating_add_signed(down);
+        return vec![bytes_of(first, (up - down) as u64 + walk.run as u64)];
+    }
+    let mut runs = Vec::with_capacity(walk.n_runs() as usize);
+    walk.for_each_run(side.offset as i64, |first| runs.push(bytes_of(first as u64, walk.run as u64)));
+    footprint::joined(runs)
 }
 
 /// A rectangle in words.

@@ -1,43 +1,84 @@
 //! Checks of a whole program: operand and stream rules, order of all conflicting accesses,
 //! initialisation, semaphores.
+//!
+//! [`digest`] checks operand rules and reads the program once; [`order`] finds an order of
+//! execution; [`clocks`] says what waits prove, [`exact`] where semaphores are used in ways that
+//! take longer to see through; [`memory`] compares accesses. All take time proportional to the
+//! program. Only a program with something wrong is also run in time, so that its findings name
+//! instructions in the order in which they would run.
 
+mod chip;
 mod clocks;
+mod digest;
+mod exact;
 mod memory;
+mod order;
+mod places;
 mod shadow;
+mod streams;
 
+#[cfg(test)]
+mod histories;
 #[cfg(test)]
 mod interleavings;
 #[cfg(test)]
 mod tests;
 
-use ir::program::rules::{self, Port};
-use ir::program::{Engine, InstructionKind, ReduceCommand};
+use ir::program::Engine;
+use ir::program::rules::Port;
 
-use self::clocks::Clocks;
+use self::clocks::{Clocks, Proof};
+use self::digest::Digest;
+use self::exact::ExactClocks;
 use crate::finding::{Finding, FindingKind, Findings};
 use crate::machine::Machine;
-use crate::timeline::Schedule;
+
+pub(crate) use self::order::deadlock;
 
 /// Everything that is wrong with a program. Later checks need what earlier ones establish: where
 /// operands are illegal or streams never end, nothing is said about streams and order.
 pub(crate) fn check(machine: &Machine) -> Findings {
-    let mut findings = machine.rule_findings().clone();
+    let (digest, mut findings, of_streams) = Digest::read(machine);
+    machine.note_broken_rules(&findings);
     let operands_are_legal = findings.is_empty();
-    check_semaphores(machine, &mut findings);
-    if operands_are_legal {
-        check_streams(machine, &mut findings);
-        match machine.schedule() {
-            Ok(schedule) => check_order(machine, schedule, &mut findings),
-            Err(deadlock) => findings.push(deadlock.clone()),
-        }
+    check_semaphores(machine, &digest, &mut findings);
+    if !operands_are_legal {
+        return findings;
+    }
+    findings.extend(of_streams);
+    match order::execution_order(machine, &digest) {
+        Ok(order) => check_order(machine, &digest, &order, &mut findings),
+        Err(deadlock) => findings.push(deadlock),
     }
     findings
 }
 
-fn check_order(machine: &Machine, schedule: &Schedule, findings: &mut Findings) {
-    let clocks = Clocks::new(machine, schedule);
-    memory::check_memory(machine, schedule, &clocks, findings);
-    check_ports(machine, schedule, &clocks, findings);
+fn check_order(machine: &Machine, digest: &Digest, order: &[u32], findings: &mut Findings) {
+    match Clocks::new(digest, order.iter().copied(), &[]) {
+        Ok(clocks) => check_accesses(machine, digest, &clocks, order, findings),
+        Err(_) if ExactClocks::takes_long(digest) => {
+            let clocks = Clocks::without_unclear(digest, order);
+            check_accesses(machine, digest, &clocks, order, findings);
+        }
+        Err(_) => check_accesses(machine, digest, &ExactClocks::new(machine, order), order, findings),
+    }
+}
+
+fn check_accesses(machine: &Machine, digest: &Digest, clocks: &impl Proof, order: &[u32], findings: &mut Findings) {
+    let check_in = |order: &mut dyn Iterator<Item = usize>| {
+        let mut found = Findings::default();
+        memory::check_memory(machine, digest, clocks, order, &mut found);
+        found
+    };
+    let mut in_order = order.iter().map(|&flat| flat as usize);
+    let mut found = check_in(&mut in_order);
+    if !found.is_empty()
+        && let Ok(schedule) = machine.schedule()
+    {
+        found = check_in(&mut schedule.start_order.iter().copied());
+    }
+    findings.extend(found);
+    check_ports(machine, digest, clocks, order, findings);
     for flat in clocks.unfinished_transfers() {
         findings.push(Finding {
             kind: FindingKind::UnfinishedTransfer,
@@ -47,84 +88,42 @@ fn check_order(machine: &Machine, schedule: &Schedule, findings: &mut Findings) 
     }
 }
 
-/// Rules that span a stream: loaded tables, accumulation.
-fn check_streams(machine: &Machine, findings: &mut Findings) {
-    let first = machine.stream_range(Engine::Act).start;
-    for (position, violation) in rules::check_activation_tables(machine.stream(Engine::Act)) {
-        findings.push(machine.rule_finding(first + position, violation));
-    }
-    let first = machine.stream_range(Engine::Pe).start;
-    for found in rules::check_psum_groups(machine.target, machine.stream(Engine::Pe), &machine.tiles) {
-        let positions = found.earlier.into_iter().chain([found.position]);
-        let sites = positions.map(|position| machine.site(first + position)).collect();
-        let kind = FindingKind::Rule(found.violation.rule);
-        findings.push(Finding { kind, message: found.violation.message, sites });
-    }
-    check_accumulators(machine, findings);
-}
-
-/// Row sums that continue what nothing has reset.
-fn check_accumulators(machine: &Machine, findings: &mut Findings) {
-    let mut is_reset = [false; 256];
-    for flat in machine.stream_range(Engine::Act) {
-        let InstructionKind::Activation { dst, reduce: Some(command), .. } = &machine.instructions[flat].kind else {
-            continue;
-        };
-        let first = usize::from(dst.partition);
-        let lanes = first..(first + usize::from(dst.n_partitions)).min(is_reset.len());
-        match command {
-            ReduceCommand::ResetReduce => is_reset[lanes].fill(true),
-            ReduceCommand::Reduce => {
-                if let Some(lane) = lanes.into_iter().find(|&lane| !is_reset[lane]) {
-                    findings.push(Finding {
-                        kind: FindingKind::Uninitialised,
-                        message: format!("continues the row sum of lane {lane}, which nothing has reset"),
-                        sites: vec![machine.site(flat)],
-                    });
-                }
-            }
-        }
-    }
-}
-
 /// Semaphores only count up; what they reach must fit.
-fn check_semaphores(machine: &Machine, findings: &mut Findings) {
-    let mut totals = std::collections::BTreeMap::<u16, (u64, usize)>::new();
-    for (flat, instruction) in machine.instructions.iter().enumerate() {
-        let Some(update) = instruction.update else { continue };
-        let (total, last) = totals.entry(update.semaphore).or_default();
-        *total += u64::from(update.add);
-        *last = flat;
-    }
-    let limit = u64::from(machine.target.semaphore_max);
-    for (semaphore, (total, last)) in totals {
-        if total > limit {
-            findings.push(Finding {
-                kind: FindingKind::SemaphoreOverflow,
-                message: format!("semaphore {semaphore} counts to {total}, beyond {limit}"),
-                sites: vec![machine.site(last)],
-            });
-        }
+fn check_semaphores(machine: &Machine, digest: &Digest, findings: &mut Findings) {
+    let limit = machine.target.semaphore_max;
+    for (semaphore, counted) in digest.semaphores.iter().enumerate() {
+        let Some(flat) = counted.overflows_at else { continue };
+        findings.push(Finding {
+            kind: FindingKind::SemaphoreOverflow,
+            message: format!("semaphore {semaphore} counts to {}, beyond {limit}", counted.total),
+            sites: vec![machine.site(flat as usize)],
+        });
     }
 }
 
 /// On the first generation, engines that share a port must take turns.
-fn check_ports(machine: &Machine, schedule: &Schedule, clocks: &Clocks<'_>, findings: &mut Findings) {
-    let mut latest: Vec<(Port, Engine, usize)> = Vec::new();
-    for &flat in &schedule.start_order {
-        let instruction = &machine.instructions[flat];
-        for port in rules::exclusive_ports(machine.target, instruction, &machine.tiles) {
-            for &(other_port, engine, earlier) in &latest {
-                if other_port == port && engine != instruction.engine && !clocks.ordered(earlier, flat) {
+fn check_ports(machine: &Machine, digest: &Digest, clocks: &impl Proof, order: &[u32], findings: &mut Findings) {
+    let mut ports_of = vec![(0, 0); order.len()];
+    for (number, &(flat, _)) in digest.ports.iter().enumerate() {
+        let range = &mut ports_of[flat as usize];
+        *range = if range.1 == 0 { (number, number + 1) } else { (range.0, number + 1) };
+    }
+    let mut latest: Vec<(Port, Engine, u32)> = Vec::new();
+    for &flat in order.iter().filter(|_| !digest.ports.is_empty()) {
+        let engine = machine.instructions[flat as usize].engine;
+        let (first, end) = ports_of[flat as usize];
+        for &(_, port) in &digest.ports[first..end] {
+            for &(other_port, other, earlier) in &latest {
+                if other_port == port && other != engine && !clocks.ordered(earlier, flat) {
                     findings.push(Finding {
                         kind: FindingKind::SharedPort,
                         message: format!("two engines may use their common port to {port:?} at once"),
-                        sites: vec![machine.site(earlier), machine.site(flat)],
+                        sites: vec![machine.site(earlier as usize), machine.site(flat as usize)],
                     });
                 }
             }
-            latest.retain(|&(other_port, engine, _)| (other_port, engine) != (port, instruction.engine));
-            latest.push((port, instruction.engine, flat));
+            latest.retain(|&(other_port, other, _)| (other_port, other) != (port, engine));
+            latest.push((port, engine, flat));
         }
     }
 }

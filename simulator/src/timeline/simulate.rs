@@ -9,7 +9,8 @@ use ir::target::cost::{DmaCost, InstructionCost, dma_cost, instruction_cost};
 
 use super::dma::{Carried, DmaEngines};
 use super::tensor_engine::WarmUp;
-use crate::finding::{Finding, FindingKind};
+use crate::check::deadlock;
+use crate::finding::Finding;
 use crate::footprint::bounding_rect;
 use crate::machine::Machine;
 
@@ -347,22 +348,7 @@ impl Simulation<'_> {
     }
 
     fn deadlock(&self) -> Finding {
-        let mut parts = Vec::new();
-        let mut sites = Vec::new();
-        for (engine, state) in Engine::ALL.into_iter().zip(&self.engines) {
-            if state.next == state.end {
-                continue;
-            }
-            let waits = self.machine.instructions[state.next].waits.iter().filter(|wait| !self.is_met(wait));
-            let unmet: Vec<String> = waits
-                .map(|wait| {
-                    let value = self.semaphores[usize::from(wait.semaphore)];
-                    format!("semaphore {} >= {}, which stays {value}", wait.semaphore, wait.at_least)
-                })
-                .collect();
-            parts.push(format!("{} waits for {}", engine.name(), unmet.join(" and ")));
-            sites.push(self.machine.site(state.next));
-        }
-        Finding { kind: FindingKind::Deadlock, message: parts.join("; "), sites }
+        let next = std::array::from_fn(|engine| self.engines[engine].next);
+        deadlock(self.machine, &next, &self.semaphores)
     }
 }

@@ -51,6 +51,11 @@ impl Walk {
         Walk { run, outer }
     }
 
+    /// How often [`Walk::for_each_run`] calls.
+    pub fn n_runs(&self) -> u64 {
+        self.outer.iter().fold(1, |n_runs: u64, &(_, count)| n_runs.saturating_mul(count as u64))
+    }
+
     /// The pattern of a view.
     pub fn of_view(dims: &[Dim]) -> Walk {
         Walk::new(dims.iter().map(|dim| (i64::from(dim.step), usize::from(dim.count))))

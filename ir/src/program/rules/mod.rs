@@ -27,7 +27,7 @@
 
 use std::fmt;
 
-use super::{HbmTensor, Instruction, InstructionKind, Space, Tile, TileView};
+use super::{Accesses, HbmTensor, Instruction, InstructionKind, Space, Tile, TileView};
 use crate::target::Target;
 
 mod dma;
@@ -35,7 +35,9 @@ mod operations;
 mod streams;
 mod views;
 
-pub use streams::{Port, StreamViolation, check_activation_tables, check_psum_groups, exclusive_ports};
+pub use streams::{
+    LoadedTables, Port, PsumGroups, StreamViolation, check_activation_tables, check_psum_groups, exclusive_ports,
+};
 
 /// Which rule is broken.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -139,16 +141,26 @@ pub fn check_instruction(
     tiles: &[Tile],
     tensors: &[HbmTensor],
 ) -> Vec<Violation> {
+    check_accesses(target, instruction, &instruction.kind.accesses(), tiles, tensors)
+}
+
+/// [`check_instruction`], given the instruction's accesses.
+pub fn check_accesses(
+    target: &Target,
+    instruction: &Instruction,
+    accesses: &Accesses<'_>,
+    tiles: &[Tile],
+    tensors: &[HbmTensor],
+) -> Vec<Violation> {
     let mut checker = Checker { target, tiles, tensors, name: instruction.kind.name(), found: Vec::new() };
     check_semaphores(&mut checker, instruction);
-    let accesses = instruction.kind.accesses();
     for view in accesses.tile_reads.iter().chain(&accesses.tile_writes) {
         views::check_view(&mut checker, view);
     }
     // Later rules compute with extents, which must make sense for that.
     let is_sound = |violation: &Violation| !matches!(violation.rule, Rule::Extent | Rule::Type);
     if checker.found.iter().all(is_sound) {
-        operations::check_engine_and_memory(&mut checker, instruction.engine, &instruction.kind);
+        operations::check_engine_and_memory(&mut checker, instruction.engine, &instruction.kind, accesses);
         operations::check_operation(&mut checker, instruction.engine, &instruction.kind);
         if let InstructionKind::Dma { dst, src, queue, gather } = &instruction.kind {
             dma::check_transfer(&mut checker, instruction.engine, dst, src, *queue, gather.as_ref());

@@ -1,11 +1,18 @@
 //! Rules of compute instructions: engine, memories, shapes, types, operators.
 
 use super::{Checker, Rule};
-use crate::program::{ActivationFunction, AluOp, Engine, InstructionKind, ReduceCommand, ScalarOperand, TileView};
+use crate::program::{
+    Accesses, ActivationFunction, AluOp, Engine, InstructionKind, ReduceCommand, ScalarOperand, TileView,
+};
 use crate::types::Dtype;
 
 /// The engine has the instruction, and reaches the memories of its operands.
-pub(super) fn check_engine_and_memory(checker: &mut Checker<'_>, engine: Engine, kind: &InstructionKind) {
+pub(super) fn check_engine_and_memory(
+    checker: &mut Checker<'_>,
+    engine: Engine,
+    kind: &InstructionKind,
+    accesses: &Accesses<'_>,
+) {
     let target = checker.target;
     let has_it = match kind {
         InstructionKind::Activation { .. } | InstructionKind::LoadTable { .. } => engine == Engine::Act,
@@ -36,7 +43,6 @@ pub(super) fn check_engine_and_memory(checker: &mut Checker<'_>, engine: Engine,
         InstructionKind::Dma { .. } | InstructionKind::Sync => true,
     };
     checker.require(has_it, Rule::Engine, || format!("cannot run on {} of {}", engine.name(), target.name));
-    let accesses = kind.accesses();
     let (reads_psum, writes_psum) = (
         accesses.tile_reads.iter().any(|view| checker.in_psum(view)),
         accesses.tile_writes.iter().any(|view| checker.in_psum(view)),

@@ -6,20 +6,31 @@ use crate::target::Target;
 
 /// Activation functions whose table set is not the loaded one. Positions are the stream's own.
 pub fn check_activation_tables<'a>(stream: impl IntoIterator<Item = &'a Instruction>) -> Vec<(usize, Violation)> {
-    let mut loaded: Option<TableSet> = None;
-    let mut found = Vec::new();
-    for (position, instruction) in stream.into_iter().enumerate() {
+    let mut tables = LoadedTables::default();
+    let found = stream.into_iter().enumerate();
+    found.filter_map(|(position, instruction)| Some((position, tables.add(instruction)?))).collect()
+}
+
+/// The activation engine's stream so far.
+#[derive(Clone, Debug, Default)]
+pub struct LoadedTables {
+    loaded: Option<TableSet>,
+}
+
+impl LoadedTables {
+    /// Takes the next instruction; what is wrong with it.
+    pub fn add(&mut self, instruction: &Instruction) -> Option<Violation> {
         if let InstructionKind::LoadTable { set } = &instruction.kind {
-            loaded = Some(*set);
+            self.loaded = Some(*set);
         }
-        let InstructionKind::Activation { function, .. } = &instruction.kind else { continue };
-        let sets = function.table_sets();
-        if !sets.is_empty() && !loaded.is_some_and(|set| sets.contains(&set)) {
-            let message = format!("`activation` of {function:?} needs one of {sets:?}, but {loaded:?} is loaded");
-            found.push((position, Violation { rule: Rule::Table, message }));
+        let InstructionKind::Activation { function, .. } = &instruction.kind else { return None };
+        let (sets, loaded) = (function.table_sets(), self.loaded);
+        if sets.is_empty() || loaded.is_some_and(|set| sets.contains(&set)) {
+            return None;
         }
+        let message = format!("`activation` of {function:?} needs one of {sets:?}, but {loaded:?} is loaded");
+        Some(Violation { rule: Rule::Table, message })
     }
-    found
 }
 
 /// A broken rule of a stream, by positions in that stream.
@@ -86,6 +97,8 @@ impl Region {
 /// An accumulation group: what a matmul without accumulation has started.
 struct Group<'a> {
     region: Region,
+    /// Its partitions of the banks that it lies in.
+    zone: Region,
     /// The view, where it leaves bytes of the region out.
     strided: Option<&'a TileView>,
     /// Position of the matmul that has started another group in one of its banks since.
@@ -101,52 +114,70 @@ impl Group<'_> {
 }
 
 /// Matmuls that add to what no matmul has started, or whose group another one has interrupted in
-/// the same bank. `stream` is the tensor engine's; positions are its own. Tiles without an address
-/// are told apart by their ids and not by banks.
+/// the same bank. `stream` is the tensor engine's; positions are its own.
+pub fn check_psum_groups<'a>(
+    target: &'a Target,
+    stream: impl IntoIterator<Item = &'a Instruction>,
+    tiles: &'a [Tile],
+) -> Vec<StreamViolation> {
+    let mut groups = PsumGroups::new(target, tiles);
+    stream.into_iter().enumerate().filter_map(|(position, instruction)| groups.add(position, instruction)).collect()
+}
+
+/// The accumulation groups of the tensor engine's stream so far. Tiles without an address are told
+/// apart by their ids and not by banks.
 ///
 /// A group is open from the matmul that overwrites to the last one that adds to the same place.
 /// Starting another group on common partitions of a bank ends every open one there, wherever in the
 /// bank it lies. Reads and writes of other engines are not visible in one stream.
-pub fn check_psum_groups<'a>(
-    target: &Target,
-    stream: impl IntoIterator<Item = &'a Instruction>,
-    tiles: &[Tile],
-) -> Vec<StreamViolation> {
-    let mut groups: Vec<Group<'a>> = Vec::new();
-    let mut found = Vec::new();
-    for (position, instruction) in stream.into_iter().enumerate() {
+pub struct PsumGroups<'a> {
+    bank_bytes: i64,
+    tiles: &'a [Tile],
+    groups: Vec<Group<'a>>,
+}
+
+impl<'a> PsumGroups<'a> {
+    /// No groups.
+    pub fn new(target: &Target, tiles: &'a [Tile]) -> PsumGroups<'a> {
+        PsumGroups { bank_bytes: i64::from(target.psum_bank_bytes), tiles, groups: Vec::new() }
+    }
+
+    /// Takes the next instruction; what is wrong with it.
+    pub fn add(&mut self, position: usize, instruction: &'a Instruction) -> Option<StreamViolation> {
         let (dst, accumulates) = match &instruction.kind {
             InstructionKind::Matmul { dst, accumulate, .. } => (dst, *accumulate),
             InstructionKind::Transpose { dst, .. } => (dst, false),
-            _ => continue,
+            _ => return None,
         };
-        let region = Region::around(dst, tiles);
+        let region = Region::around(dst, self.tiles);
         if accumulates {
-            found.extend(continuation_fault(&groups, dst, region).map(|(message, earlier)| StreamViolation {
-                position,
-                earlier,
-                violation: Violation { rule: Rule::PsumGroup, message: message.to_owned() },
-            }));
-            continue;
+            let (message, earlier) = continuation_fault(&self.groups, dst, region)?;
+            let violation = Violation { rule: Rule::PsumGroup, message: message.to_owned() };
+            return Some(StreamViolation { position, earlier, violation });
         }
-        let started = Group { region, strided: is_strided(dst).then_some(dst), interrupted_by: None };
-        groups.retain(|group| !(region.contains(&group.region) && (started.strided.is_none() || group.holds(dst))));
-        let zone = region.zone(i64::from(target.psum_bank_bytes));
-        for group in &mut groups {
-            if group.interrupted_by.is_none() && zone.overlaps(&group.region.zone(i64::from(target.psum_bank_bytes))) {
-                group.interrupted_by = Some(position);
+        let zone = region.zone(self.bank_bytes);
+        let started = Group { region, zone, strided: is_strided(dst).then_some(dst), interrupted_by: None };
+        self.groups.retain_mut(|group| {
+            if !zone.overlaps(&group.zone) {
+                return true;
             }
-        }
-        groups.push(started);
+            group.interrupted_by.get_or_insert(position);
+            !(region.contains(&group.region) && (started.strided.is_none() || group.holds(dst)))
+        });
+        self.groups.push(started);
+        None
     }
-    found
 }
 
 /// What is wrong with adding to a region, and the matmul that has made it wrong.
 fn continuation_fault(groups: &[Group<'_>], dst: &TileView, region: Region) -> Option<(&'static str, Option<usize>)> {
+    let mut own = groups.iter().rev().filter(|group| group.region.overlaps(&region) && group.holds(dst)).peekable();
+    if own.peek().is_some_and(|group| group.interrupted_by.is_none() && group.region.contains(&region)) {
+        return None;
+    }
     let mut rest = vec![region];
     let mut next = Vec::new();
-    for group in groups.iter().rev().filter(|group| group.region.overlaps(&region) && group.holds(dst)) {
+    for group in own {
         for piece in std::mem::take(&mut rest) {
             if !piece.overlaps(&group.region) {
                 next.push(piece);

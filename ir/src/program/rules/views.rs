@@ -59,7 +59,8 @@ fn check_address(checker: &mut Checker<'_>, view: &TileView) {
     });
     let (low, high) = view.byte_range();
     let (low, high) = (low + i64::from(address.start_byte), high + i64::from(address.start_byte));
-    checker.require(low % view.dtype.size_bytes() as i64 == 0, Rule::Alignment, || {
+    // Sizes are powers of two.
+    checker.require(low & (view.dtype.size_bytes() as i64 - 1) == 0, Rule::Alignment, || {
         format!("reads {} at byte {low}", view.dtype)
     });
     let usable = match tile.space {
