@@ -93,10 +93,12 @@ pub struct InstructionCounts {
 }
 
 impl Executable {
-    /// Loads a NEFF that this process has compiled.
+    /// Loads a NEFF that this process has compiled, and proves that its memory accesses are legal and
+    /// ordered: what has not been proved gives neither values nor times.
     ///
     /// # Errors
-    /// When the file is damaged, or its engine streams are in an encoding that is not ours.
+    /// When the file is damaged, its engine streams are in an encoding that is not ours, or its program
+    /// fails a check.
     pub fn load(neff: &[u8]) -> Result<Self, Error> {
         Executable::load_from(neff, Origin::Compiled)
     }
@@ -121,6 +123,7 @@ impl Executable {
         };
         let (inputs, outputs) = (slots(machine.inputs())?, slots(machine.outputs())?);
         let weights = inputs.iter().map(|_| None).collect();
+        prove(&machine, origin)?;
         Ok(Executable { machine, origin, inputs, outputs, weights, simulated_ns: AtomicU64::new(0) })
     }
 
@@ -147,19 +150,6 @@ impl Executable {
     /// Outputs by position; `None` where there is none.
     pub fn outputs(&self) -> &[Option<Slot>] {
         &self.outputs
-    }
-
-    /// Proves that memory accesses are ordered and legal.
-    ///
-    /// # Errors
-    /// Everything that was found.
-    pub fn check(&self) -> Result<(), Error> {
-        let findings = self.machine.check();
-        if findings.is_empty() {
-            return Ok(());
-        }
-        let n_findings = findings.findings.len() + findings.n_omitted;
-        Err(self.origin.wrong_program(format!("the program fails {n_findings} checks\n{findings}")))
     }
 
     /// Runs the program on packed elements, by position; inputs that it does not read may be
@@ -275,6 +265,17 @@ impl Executable {
             RunError::Illegal(_) | RunError::Deadlock(_) => self.origin.wrong_program(error.to_string()),
         }
     }
+}
+
+/// # Errors
+/// Everything that a program's checks find.
+fn prove(machine: &Machine, origin: Origin) -> Result<(), Error> {
+    let findings = machine.check();
+    if findings.is_empty() {
+        return Ok(());
+    }
+    let n_findings = findings.findings.len() + findings.n_omitted;
+    Err(origin.wrong_program(format!("the program fails {n_findings} checks\n{findings}")))
 }
 
 /// What a run gave, in device layout.

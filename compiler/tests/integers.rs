@@ -47,7 +47,6 @@ fn comparisons_are_exact_for_all_32_bit_numbers() {
                 let options = Options { target, ..Options::default() };
                 let compiled = compile(&graph, &options, &mut Unwatched).expect("the graph compiles");
                 let executable = Executable::load(&compiled.neff.expect("a NEFF")).expect("the NEFF loads");
-                executable.check().expect("the program is ordered");
                 assert_eq!(executable.run_values(&inputs).expect("it runs"), expected, "{name} {dtype} {target}");
             }
         }

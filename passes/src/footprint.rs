@@ -51,7 +51,7 @@ pub(crate) struct Pattern {
     /// Length of one run.
     pub run: i64,
     /// Step and count, steps ascending and larger than the run.
-    dims: SmallVec<[(i64, i64); 4]>,
+    dims: SmallVec<[(i64, i64); 1]>,
 }
 
 impl Pattern {

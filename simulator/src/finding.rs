@@ -34,6 +34,8 @@ pub enum FindingKind {
     Deadlock,
     /// A semaphore that counts beyond its width.
     SemaphoreOverflow,
+    /// Accesses in more pieces than a check follows, so that nothing is proved.
+    TooFine,
     /// An input for which an activation function has no valid result.
     ActivationRange,
 }
@@ -54,6 +56,7 @@ impl FindingKind {
             FindingKind::UnfinishedTransfer => "unfinished-transfer",
             FindingKind::Deadlock => "deadlock",
             FindingKind::SemaphoreOverflow => "semaphore-overflow",
+            FindingKind::TooFine => "too-fine",
             FindingKind::ActivationRange => "activation-range",
         }
     }

@@ -11,6 +11,7 @@ mod finding;
 mod footprint;
 mod load;
 mod machine;
+mod sound;
 #[cfg(test)]
 mod testing;
 mod timeline;

@@ -17,6 +17,7 @@ use neff::members::{
 
 use crate::error::LoadError;
 use crate::machine::{DeviceMemory, MOST_TENSORS, Parts};
+use crate::sound::Content;
 use crate::values::memory::BufferPlace;
 
 /// Reads the members that hold the program.
@@ -51,16 +52,23 @@ pub(crate) fn read(container: &Container) -> Result<Parts, LoadError> {
     let output_slots = variables.add_interface(&outputs, inputs.len(), &shapes, HbmKind::Output)?;
 
     let mut instructions = Vec::new();
+    let mut read = vec![container.member(kelf_name)?, container.member("neff.json")?];
+    read.push(container.member(&subgraph.definition)?);
+    read.push(if has_map { container.member(&map_name)? } else { &[] });
     for engine in Engine::ALL {
         let Some(name) = definition.engine_instr(engine) else { continue };
         let path = member(name);
-        let stream = isa::records(engine, &path, container.member(&path)?)?;
+        let records = container.member(&path)?;
+        // Which engine a stream is for stands in the definition.
+        read.push(records);
+        let stream = isa::records(engine, &path, records)?;
         instructions.reserve_exact(stream.len());
         for instruction in stream {
             instructions.push(variables.resolve(instruction?, &path)?);
         }
     }
     Ok(Parts {
+        content: Some(Content::of(read)),
         target: target_of(&kelf.target)?,
         instructions,
         strides: variables.strides,
@@ -345,6 +353,38 @@ mod tests {
             .contains("device memory")
         );
         assert!(matches!(Machine::load(&[0; 2000]), Err(LoadError::Neff(_))));
+    }
+
+    #[test]
+    fn a_file_is_checked_once_and_a_broken_one_every_time() {
+        let content = |draft: &NeffDraft| {
+            let container = neff::container::read(&draft.write()).map_err(|failure| failure.error);
+            read(&container.expect("the file is whole")).expect("the members fit together").content.expect("a file")
+        };
+        let mut builder = two_copies();
+        let broken = NeffDraft::of(&builder.program);
+        let found = |draft: &NeffDraft| Machine::load(&draft.write()).expect("the file is whole").check();
+        assert_eq!((found(&broken).findings.len(), found(&broken).findings.len()), (2, 2));
+        assert!(!content(&broken).is_known_sound());
+        builder.push(Engine::Sp, ir::program::InstructionKind::Sync).wait(1, 16).wait(3, 16);
+        let sound = NeffDraft::of(&builder.program);
+        assert!(!content(&sound).is_known_sound());
+        assert!(found(&sound).is_empty());
+        assert!(content(&sound).is_known_sound());
+        // Whatever the checks depend on makes another program.
+        let changes: [fn(&mut NeffDraft); 4] = [
+            |draft| draft.stream_mut(Engine::Sp)[70] ^= 1,
+            |draft| draft.kelf.target = neff::members::chip_name(TargetName::Trn3).to_owned(),
+            |draft| draft.graph.attrs.dltype[0] = "int32".to_owned(),
+            |draft| draft.definition.var.get_mut("t1").expect("an output").size = Some(20),
+        ];
+        for change in changes {
+            let mut draft = NeffDraft::of(&builder.program);
+            change(&mut draft);
+            let container = neff::container::read(&draft.write()).map_err(|failure| failure.error);
+            let parts = read(&container.expect("the file is whole"));
+            assert!(parts.is_err() || !content(&draft).is_known_sound());
+        }
     }
 
     #[test]

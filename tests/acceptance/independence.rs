@@ -54,7 +54,6 @@ fn outputs_and_timeline_do_not_depend_on_names_or_debug_members() {
         let neff = neff_of(&graph, &options(TargetName::Trn2, Numerics::Contract));
         let (full, bare) = (Executable::load(&neff), Executable::load(&stripped(&neff)));
         let (full, bare) = (full.expect("loads"), bare.expect("loads without names and debug members"));
-        bare.check().expect("still sound");
         let outputs = |executable: &Executable| executable.run_values(&samples.inputs).expect("runs");
         assert_eq!(outputs(&full), outputs(&bare), "{name}");
         let timeline = |executable: &Executable| {

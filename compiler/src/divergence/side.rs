@@ -83,7 +83,6 @@ fn run_compiled(graph: &Graph, options: &Options, inputs: &[Value]) -> Result<Ve
     let compiled = compile(graph, options, &mut Unwatched)?;
     let Some(neff) = compiled.neff else { return evaluated(&compiled.graph, inputs, Rounding::PerOp) };
     let executable = Executable::load(&neff)?;
-    executable.check()?;
     executable.run_values(inputs)
 }
 

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use ir::Program;
 use ir::program::verify::ProgramFault;
 use ir::program::{DmaAccess, DmaPlace, Engine, Instruction, InstructionKind, Space, TileView};
+use smallvec::{SmallVec, smallvec};
 
 /// Every unordered hazard and every endless wait of a synchronized program.
 pub fn check_synchronization(program: &Program) -> Vec<ProgramFault> {
@@ -288,7 +289,7 @@ struct Touch {
     position: usize,
     writes: bool,
     /// Partitions. Sorted, apart from each other, as the runs of bytes.
-    rows: Vec<(i64, i64)>,
+    rows: SmallVec<[(i64, i64); 1]>,
     /// Bytes of each.
     runs: Vec<(i64, i64)>,
 }
@@ -365,7 +366,7 @@ fn view_touch(program: &Program, position: usize, view: &TileView, writes: bool)
         view.dims.iter().map(|dim| (i64::from(dim.step) * size, i64::from(dim.count))).collect();
     let start = i64::from(address.start_byte) + i64::from(view.offset) * size;
     let row = i64::from(address.partition) + i64::from(view.partition);
-    let rows = vec![(row, row + i64::from(view.n_partitions))];
+    let rows = smallvec![(row, row + i64::from(view.n_partitions))];
     Some((Place::OnChip(tile.space), Touch { position, writes, rows, runs: runs(start, &dims, size) }))
 }
 
@@ -382,11 +383,11 @@ fn side_touch(
     match side.place {
         DmaPlace::Hbm { tensor } if is_indexed => {
             let all = (0, program.tensor(tensor).size_bytes as i64);
-            Some((Place::Tensor(tensor.0), Touch { position, writes, rows: vec![(0, 1)], runs: vec![all] }))
+            Some((Place::Tensor(tensor.0), Touch { position, writes, rows: smallvec![(0, 1)], runs: vec![all] }))
         }
         DmaPlace::Hbm { tensor } => Some((
             Place::Tensor(tensor.0),
-            Touch { position, writes, rows: vec![(0, 1)], runs: runs(start, &dims, size) },
+            Touch { position, writes, rows: smallvec![(0, 1)], runs: runs(start, &dims, size) },
         )),
         DmaPlace::Tile { tile, partition } => {
             let tile = program.tile(tile);
@@ -395,7 +396,7 @@ fn side_touch(
             let steps: Vec<(i64, i64)> =
                 side.dims.iter().map(|dim| (i64::from(dim.partition_step), i64::from(dim.count))).collect();
             let start = i64::from(address.start_byte).saturating_add(start);
-            let touch = Touch { position, writes, rows: runs(row, &steps, 1), runs: runs(start, &dims, size) };
+            let touch = Touch { position, writes, rows: runs(row, &steps, 1).into(), runs: runs(start, &dims, size) };
             Some((Place::OnChip(tile.space), touch))
         }
     }

@@ -35,13 +35,20 @@ pub(super) struct ChipShadow {
     columns: Vec<Column>,
     /// Numbers of columns that are no more.
     unused: Vec<u32>,
+    /// In all columns.
+    n_cells: usize,
 }
 
 impl ChipShadow {
     pub fn new(bytes_per_partition: u32) -> ChipShadow {
         let n_places = bytes_per_partition as usize + 1;
         let column_at = vec![0; n_places];
-        ChipShadow { starts: Places::new(n_places), column_at, columns: Vec::new(), unused: Vec::new() }
+        ChipShadow { starts: Places::new(n_places), column_at, columns: Vec::new(), unused: Vec::new(), n_cells: 0 }
+    }
+
+    /// Runs of partitions of runs of bytes that have histories of their own.
+    pub fn n_cells(&self) -> usize {
+        self.n_cells
     }
 
     /// Adds a read. `stands_for(later, earlier)` says whether a reader makes an earlier one
@@ -64,6 +71,7 @@ impl ChipShadow {
         let mut at = low;
         while at < high {
             let column = self.column_or_gap(at, high);
+            let n_before = column.cells.len();
             isolate(column, rect.partitions);
             let mut untouched: SmallVec<[(u8, u8); 2]> = smallvec![rect.partitions];
             for cell in column.cells.iter_mut().filter(|cell| within(cell.partitions, rect.partitions)) {
@@ -75,7 +83,9 @@ impl ChipShadow {
                 read_cell(&mut cell, at, reader, &stands_for, &mut meet);
                 column.cells.push(cell);
             }
+            let n_new = column.cells.len() - n_before;
             at = column.end;
+            self.n_cells += n_new;
         }
     }
 
@@ -95,6 +105,7 @@ impl ChipShadow {
         let mut is_alone = true;
         while at < high {
             let column = self.column_or_gap(at, high);
+            let n_before = column.cells.len();
             isolate(column, rect.partitions);
             column.cells.retain(|cell| {
                 let is_overwritten = within(cell.partitions, rect.partitions);
@@ -104,7 +115,9 @@ impl ChipShadow {
                 !is_overwritten
             });
             is_alone &= column.cells.is_empty();
+            let n_after = column.cells.len();
             at = column.end;
+            self.n_cells = self.n_cells + n_after - n_before;
         }
         let written =
             Cell { partitions: rect.partitions, writer: Writer::Instruction(writer), readers: Readers::default() };
@@ -117,6 +130,7 @@ impl ChipShadow {
             let column = self.column_or_gap(at, high);
             column.cells.push(written.clone());
             at = column.end;
+            self.n_cells += 1;
         }
     }
 
@@ -166,6 +180,7 @@ impl ChipShadow {
         if column.end > at {
             let upper = column.clone();
             column.end = at;
+            self.n_cells += upper.cells.len();
             self.insert(at, upper);
         }
     }
@@ -205,8 +220,8 @@ impl ChipShadow {
         }
         let column = self.column_or_gap(low, high);
         column.end = high;
-        column.cells.clear();
         column.cells.push(cell);
+        self.n_cells += 1;
     }
 }
 

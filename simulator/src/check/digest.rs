@@ -51,6 +51,8 @@ impl Step {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct ChipRect {
     pub in_psum: bool,
+    /// The access leaves some of the bytes out.
+    pub has_gaps: bool,
     pub partitions: (u8, u8),
     pub bytes: (u32, u32),
 }
@@ -96,13 +98,10 @@ pub(super) struct Digest {
     pub semaphores: Vec<Semaphore>,
     /// Ports that instructions must take turns at, where the chip has such: instruction, port.
     pub ports: Vec<(u32, Port)>,
-    /// Runs that are looked at one by one in what is left of the program.
-    runs_left: u64,
 }
 
-/// Separate runs of bytes that accesses of one program are told apart into. Beyond, an access
-/// counts as everything between its ends, so that no file keeps the check busy for hours.
-const MOST_RUNS: u64 = 1 << 26;
+/// Separate runs of bytes that one side of a transfer may have.
+pub(super) const MOST_RUNS: u64 = 1 << 20;
 
 impl Digest {
     /// Checks the operand rules, and reads the program as far as they hold. The second findings are
@@ -116,7 +115,6 @@ impl Digest {
             is_written: vec![false; machine.tensors.len()],
             semaphores: vec![Semaphore::default()],
             ports: Vec::new(),
-            runs_left: MOST_RUNS,
         };
         let mut findings = Findings::default();
         let mut streams = Streams::new(machine);
@@ -207,15 +205,6 @@ impl Digest {
         self.steps.push(Step { waits, update, engine, class, position, transfer, first_read, first_write });
     }
 
-    /// Takes runs from what the program may have; false where there are not that many left.
-    fn take_runs(&mut self, n_runs: u64) -> bool {
-        let is_granted = n_runs <= self.runs_left;
-        if is_granted {
-            self.runs_left -= n_runs;
-        }
-        is_granted
-    }
-
     fn add_view(&mut self, view: &TileView) {
         let in_psum = view.tile == PSUM_TILE;
         let partitions = (view.partition, view.partition + view.n_partitions);
@@ -224,71 +213,84 @@ impl Digest {
             && dim.step == 1
         {
             let low = view.offset * size;
-            self.rects.push(ChipRect { in_psum, partitions, bytes: (low, low + u32::from(dim.count) * size) });
+            let bytes = (low, low + u32::from(dim.count) * size);
+            self.rects.push(ChipRect { in_psum, has_gaps: false, partitions, bytes });
             return;
         }
-        let steps = view.dims.iter().map(|dim| (i64::from(dim.step), usize::from(dim.count)));
-        let walk = Walk::new(footprint::distinct(steps));
-        self.add_runs(&walk, i64::from(view.offset), size, |bytes| ChipRect { in_psum, partitions, bytes })
-            .unwrap_or_else(|| {
-                let (low, high) = view.byte_range();
-                self.rects.push(ChipRect { in_psum, partitions, bytes: (low as u32, high as u32) });
-            });
+        let (low, high) = view.byte_range();
+        let has_gaps = !walk_of_view(view).outer.is_empty();
+        self.rects.push(ChipRect { in_psum, has_gaps, partitions, bytes: (low as u32, high as u32) });
     }
 
     /// The side of a transfer that lies in SBUF.
     fn add_side(&mut self, side: &DmaAccess) {
         let DmaPlace::Tile { tile: _, partition } = side.place else { return };
-        let size = side.dtype.size_bytes() as u32;
-        let mut over_partitions = side.dims.iter().filter(|dim| dim.partition_step != 0);
-        if let (Some(rows), None) = (over_partitions.next(), over_partitions.next())
-            && (rows.partition_step, rows.step) == (1, 0)
-        {
-            // The same bytes on partitions next to each other.
-            let partitions = (partition, partition + rows.count as u8);
-            let within = side.dims.iter().filter(|dim| dim.partition_step == 0);
-            let walk = Walk::new(footprint::distinct(within.map(|dim| (dim.step, dim.count as usize))));
-            self.add_runs(&walk, side.offset as i64, size, |bytes| ChipRect { in_psum: false, partitions, bytes })
-                .unwrap_or_else(|| self.rects.push(around(side, partition, size)));
-            return;
-        }
-        let walk = footprint::tile_walk(side);
-        if !self.take_runs(walk.n_runs()) {
-            self.rects.push(around(side, partition, size));
-            return;
-        }
-        let add = |(partitions, bytes): ((u8, u8), (u32, u32))| ChipRect { in_psum: false, partitions, bytes };
-        self.rects.extend(footprint::tile_side(side, partition, &walk).into_iter().map(add));
-    }
-
-    /// A rectangle for each run of bytes; `None` where there are more than the program may have.
-    fn add_runs(&mut self, walk: &Walk, start: i64, size: u32, rect: impl Fn((u32, u32)) -> ChipRect) -> Option<()> {
-        let bytes_of = |first: usize| (first as u32 * size, (first + walk.run) as u32 * size);
-        if walk.outer.is_empty() {
-            self.rects.push(rect(bytes_of(start as usize)));
-            return Some(());
-        }
-        if !self.take_runs(walk.n_runs()) {
-            return None;
-        }
-        let mut runs = Vec::with_capacity(walk.n_runs() as usize);
-        walk.for_each_run(start, |first| runs.push(bytes_of(first)));
-        self.rects.extend(footprint::joined(runs).into_iter().map(rect));
-        Some(())
+        let has_gaps = same_bytes(side).is_none_or(|(_, walk)| !walk.outer.is_empty());
+        self.rects.push(ChipRect { has_gaps, ..around(side, partition) });
     }
 }
 
+/// The rectangles without gaps that a view touches.
+pub(super) fn runs_of_view(view: &TileView) -> Vec<ChipRect> {
+    let in_psum = view.tile == PSUM_TILE;
+    let partitions = (view.partition, view.partition + view.n_partitions);
+    let runs = runs(&walk_of_view(view), i64::from(view.offset), view.dtype.size_bytes() as u32);
+    runs.into_iter().map(|bytes| ChipRect { in_psum, has_gaps: false, partitions, bytes }).collect()
+}
+
+/// The rectangles without gaps that the side of a transfer in SBUF touches; `None` where they are
+/// more than one access may have.
+pub(super) fn runs_of_side(side: &DmaAccess) -> Option<Vec<ChipRect>> {
+    let DmaPlace::Tile { tile: _, partition } = side.place else { return Some(Vec::new()) };
+    let rect = |(partitions, bytes)| ChipRect { in_psum: false, has_gaps: false, partitions, bytes };
+    if let Some((n_partitions, walk)) = same_bytes(side) {
+        if walk.n_runs() > MOST_RUNS {
+            return None;
+        }
+        let partitions = (partition, partition + n_partitions);
+        let runs = runs(&walk, side.offset as i64, side.dtype.size_bytes() as u32);
+        return Some(runs.into_iter().map(|bytes| rect((partitions, bytes))).collect());
+    }
+    let walk = footprint::tile_walk(side);
+    let is_short = walk.n_runs() <= MOST_RUNS;
+    is_short.then(|| footprint::tile_side(side, partition, &walk).into_iter().map(rect).collect())
+}
+
+fn walk_of_view(view: &TileView) -> Walk {
+    Walk::new(footprint::distinct(view.dims.iter().map(|dim| (i64::from(dim.step), usize::from(dim.count)))))
+}
+
+fn runs(walk: &Walk, start: i64, size: u32) -> Vec<(u32, u32)> {
+    let mut runs = Vec::with_capacity(walk.n_runs() as usize);
+    walk.for_each_run(start, |first| runs.push((first as u32 * size, (first + walk.run) as u32 * size)));
+    footprint::joined(runs)
+}
+
+/// How many partitions next to each other the side touches, and which elements of each, where these
+/// are the same.
+fn same_bytes(side: &DmaAccess) -> Option<(u8, Walk)> {
+    let mut over_partitions = side.dims.iter().filter(|dim| dim.partition_step != 0);
+    let n_partitions = match (over_partitions.next(), over_partitions.next()) {
+        (None, _) => 1,
+        (Some(rows), None) if (rows.partition_step, rows.step) == (1, 0) => rows.count as u8,
+        (Some(_), _) => return None,
+    };
+    let within = side.dims.iter().filter(|dim| dim.partition_step == 0);
+    Some((n_partitions, Walk::new(footprint::distinct(within.map(|dim| (dim.step, dim.count as usize))))))
+}
+
 /// Everything between the ends of a side.
-fn around(side: &DmaAccess, partition: u8, size: u32) -> ChipRect {
+fn around(side: &DmaAccess, partition: u8) -> ChipRect {
     let ends = |start: i64, steps: &mut dyn Iterator<Item = (i64, u32)>| {
         steps.fold((start, start), |(low, high), (step, count)| {
             let span = step * (i64::from(count) - 1);
             (low + span.min(0), high + span.max(0))
         })
     };
+    let size = side.dtype.size_bytes() as u32;
     let steps = &mut side.dims.iter().map(|dim| (i64::from(dim.partition_step), dim.count));
     let (first, last) = ends(i64::from(partition), steps);
     let (low, high) = ends(side.offset as i64, &mut side.dims.iter().map(|dim| (dim.step, dim.count)));
     let bytes = (low as u32 * size, (high as u32 + 1) * size);
-    ChipRect { in_psum: false, partitions: (first as u8, last as u8 + 1), bytes }
+    ChipRect { in_psum: false, has_gaps: true, partitions: (first as u8, last as u8 + 1), bytes }
 }

@@ -72,7 +72,7 @@ proptest::proptest! {
         let (mut shadow, mut table) = (ChipShadow::new(64), Table::default());
         for (number, ((partition, n_partitions), (byte, n_bytes), writes)) in (0..).zip(accesses) {
             let partitions = (partition, partition + n_partitions);
-            let rect = ChipRect { in_psum: false, partitions, bytes: (byte, byte + n_bytes) };
+            let rect = ChipRect { in_psum: false, has_gaps: false, partitions, bytes: (byte, byte + n_bytes) };
             let mut met = BTreeSet::new();
             if writes {
                 shadow.write(&rect, number, |found| met.extend(kind(found)));
@@ -89,5 +89,8 @@ proptest::proptest! {
             prop_assert_eq!(met.iter().any(|kind| is_place(&kind)), expected.iter().any(|kind| is_place(&kind)));
             prop_assert_eq!(met.iter().find(is_place), expected.iter().find(is_place));
         }
+        let whole = ChipRect { in_psum: false, has_gaps: false, partitions: (0, 32), bytes: (0, 64) };
+        shadow.write(&whole, 1000, |_| ());
+        prop_assert_eq!(shadow.n_cells(), 1);
     }
 }

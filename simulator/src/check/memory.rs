@@ -11,12 +11,30 @@ use ir::program::{DmaAccess, Engine, InstructionKind, Wait};
 
 use super::chip::ChipShadow;
 use super::clocks::Proof;
-use super::digest::{ChipRect, Digest, StepClass};
+use super::digest::{self, ChipRect, Digest, MOST_RUNS, StepClass};
 use super::shadow::{BufferShadow, Met, Writer};
 use crate::finding::{Finding, FindingKind, Findings};
 use crate::footprint::{self, Area, Rect};
 use crate::machine::Machine;
 use crate::values::memory::Walk;
+
+/// Pieces of all memories with histories of their own.
+const MOST_PIECES: usize = 1 << 21;
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum AccessKind {
+    Read,
+    Write,
+}
+
+/// How reads with gaps are looked at.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// As reads of everything between their ends: what is right then is right. Takes less time.
+    WithGaps,
+    /// Byte by byte.
+    Exact,
+}
 
 /// Takes instructions in `order` and adds what is wrong to the findings.
 pub(super) fn check_memory(
@@ -24,6 +42,7 @@ pub(super) fn check_memory(
     digest: &Digest,
     clocks: &impl Proof,
     order: impl Iterator<Item = usize>,
+    reads: Reads,
     findings: &mut Findings,
 ) {
     let n_buffers = machine.device.buffer_bytes.len();
@@ -35,6 +54,9 @@ pub(super) fn check_memory(
         psum: ChipShadow::new(machine.target.psum_bytes()),
         buffers: std::iter::repeat_with(BufferShadow::default).take(n_buffers).collect(),
         keeps: keeps(machine, digest),
+        reads,
+        n_device_cells: 0,
+        too_fine: None,
         met: Vec::new(),
         seen: BTreeSet::new(),
         uninitialised: BTreeMap::new(),
@@ -43,9 +65,15 @@ pub(super) fn check_memory(
     checker.initialise();
     for flat in order {
         checker.visit(flat);
+        if checker.too_fine.is_some() {
+            break;
+        }
     }
     checker.report_uninitialised();
-    checker.check_outputs();
+    match checker.too_fine {
+        Some(flat) => checker.report_too_fine(flat),
+        None => checker.check_outputs(),
+    }
 }
 
 struct MemoryChecker<'a, Clocks> {
@@ -57,6 +85,11 @@ struct MemoryChecker<'a, Clocks> {
     buffers: Vec<BufferShadow>,
     /// Buffers that hold data from the start and that no transfer writes: every read is right.
     keeps: Vec<bool>,
+    reads: Reads,
+    /// Cells of all device buffers.
+    n_device_cells: usize,
+    /// The first instruction whose accesses are in more pieces than are followed.
+    too_fine: Option<usize>,
     /// What one instruction meets and must be looked at.
     met: Vec<(Rect, Met)>,
     /// Pairs that have been reported.
@@ -86,6 +119,7 @@ impl<Clocks: Proof> MemoryChecker<'_, Clocks> {
             let buffer = self.machine.device.places[tensor].buffer;
             if described.kind.is_given() && described.size_bytes > 0 && !self.keeps[buffer] {
                 self.buffers[buffer].initialise(rect.bytes);
+                self.n_device_cells += 1;
             }
         }
     }
@@ -105,24 +139,68 @@ impl<Clocks: Proof> MemoryChecker<'_, Clocks> {
         let is_ordered = |earlier: u32| earlier == later || clocks.ordered(earlier, later);
         let stands_for = |later: u32, earlier: u32| clocks.ordered(earlier, later);
         let mut met = std::mem::take(&mut self.met);
-        for rect in digest.reads(flat) {
+        for (number, rect) in digest.reads(flat).iter().enumerate() {
             if rect.in_psum && class == StepClass::Accumulates {
                 self.visit_sum(rect, flat);
             }
-            let shadow = if rect.in_psum { &mut self.psum } else { &mut self.sbuf };
-            shadow.read(rect, later, stands_for, |found| note(&mut met, rect, found, is_ordered));
+            let mut read = |shadow: &mut ChipShadow, rect: &ChipRect| {
+                shadow.read(rect, later, stands_for, |found| note(&mut met, rect, found, is_ordered));
+            };
+            if rect.has_gaps && self.reads == Reads::Exact {
+                let runs = self.runs(flat, AccessKind::Read, number);
+                runs.iter().for_each(|run| read(self.shadow(run), run));
+            } else {
+                read(self.shadow(rect), rect);
+            }
         }
         if class == StepClass::Transfer {
             self.visit_device(flat, &mut met);
         }
-        for rect in digest.writes(flat) {
-            let shadow = if rect.in_psum { &mut self.psum } else { &mut self.sbuf };
-            shadow.write(rect, later, |found| note(&mut met, rect, found, is_ordered));
+        for (number, rect) in digest.writes(flat).iter().enumerate() {
+            let mut write = |shadow: &mut ChipShadow, rect: &ChipRect| {
+                shadow.write(rect, later, |found| note(&mut met, rect, found, is_ordered));
+            };
+            if rect.has_gaps {
+                let runs = self.runs(flat, AccessKind::Write, number);
+                runs.iter().for_each(|run| write(self.shadow(run), run));
+                self.limit_pieces(flat);
+            } else {
+                write(self.shadow(rect), rect);
+            }
         }
         if !met.is_empty() {
             met.drain(..).for_each(|(rect, found)| self.judge(flat, &rect, found));
         }
         self.met = met;
+    }
+
+    fn shadow(&mut self, rect: &ChipRect) -> &mut ChipShadow {
+        if rect.in_psum { &mut self.psum } else { &mut self.sbuf }
+    }
+
+    /// Stops where histories take more memory than those of any real program do.
+    fn limit_pieces(&mut self, flat: usize) {
+        let n_cells = self.sbuf.n_cells() + self.psum.n_cells() + self.n_device_cells;
+        if n_cells > MOST_PIECES {
+            self.too_fine.get_or_insert(flat);
+        }
+    }
+
+    /// What an access with gaps touches, run by run. `number` counts reads or writes on chip.
+    fn runs(&mut self, flat: usize, kind: AccessKind, number: usize) -> Vec<ChipRect> {
+        let accesses = self.machine.instructions[flat].kind.accesses();
+        let (views, side) = match kind {
+            AccessKind::Read => (&accesses.tile_reads[..], accesses.dma_read),
+            AccessKind::Write => (&accesses.tile_writes[..], accesses.dma_write),
+        };
+        let runs = match views.get(number) {
+            Some(view) => Some(digest::runs_of_view(view)),
+            None => side.map_or(Some(Vec::new()), digest::runs_of_side),
+        };
+        runs.unwrap_or_else(|| {
+            self.too_fine.get_or_insert(flat);
+            Vec::new()
+        })
     }
 
     /// The sides of a transfer in device memory.
@@ -137,8 +215,13 @@ impl<Clocks: Proof> MemoryChecker<'_, Clocks> {
             }
             // Any row may be meant.
             let all = gather.as_ref().map(|gather| footprint::all_rows(side, gather));
+            let Some(runs) = device_runs(all.as_ref().unwrap_or(side), place.start_byte as u64) else {
+                self.too_fine.get_or_insert(flat);
+                return;
+            };
             let shadow = &mut self.buffers[place.buffer];
-            for bytes in device_runs(all.as_ref().unwrap_or(side), place.start_byte as u64) {
+            self.n_device_cells -= shadow.n_cells();
+            for bytes in runs {
                 let rect = Rect { area: Area::Buffer(place.buffer as u32), partitions: (0, 1), bytes };
                 let mut meet = |found| met.push((rect, found));
                 if writes {
@@ -148,6 +231,8 @@ impl<Clocks: Proof> MemoryChecker<'_, Clocks> {
                     shadow.read(bytes, flat as u32, stands_for, &mut meet);
                 }
             }
+            self.n_device_cells += shadow.n_cells();
+            self.limit_pieces(flat);
         }
     }
 
@@ -258,6 +343,11 @@ impl<Clocks: Proof> MemoryChecker<'_, Clocks> {
         }
     }
 
+    fn report_too_fine(&mut self, flat: usize) {
+        let message = "the memory that it and others touch is in more pieces than a check follows".to_owned();
+        self.findings.push(Finding { kind: FindingKind::TooFine, message, sites: vec![self.machine.site(flat)] });
+    }
+
     fn report_uninitialised(&mut self) {
         for (flat, first) in std::mem::take(&mut self.uninitialised) {
             let message = format!("reads {}, which nothing has written", place_text(self.machine, &first));
@@ -308,22 +398,19 @@ fn note(met: &mut Vec<(Rect, Met)>, rect: &ChipRect, found: Met, is_ordered: imp
     }
 }
 
-/// Runs of bytes that a side of a transfer touches in its buffer; everything between its ends where
-/// the runs are more than anything but a damaged file has.
-fn device_runs(side: &DmaAccess, start_byte: u64) -> Vec<(u64, u64)> {
-    const MOST_RUNS: u64 = 1 << 20;
+/// Runs of bytes that a side of a transfer touches in its buffer; `None` where they are more than one
+/// access may have.
+fn device_runs(side: &DmaAccess, start_byte: u64) -> Option<Vec<(u64, u64)>> {
     let size = side.dtype.size_bytes() as u64;
     let walk = Walk::new(footprint::distinct(side.dims.iter().map(|dim| (dim.step, dim.count as usize))));
-    let bytes_of = |first: u64, n_elements: u64| (start_byte + first * size, start_byte + (first + n_elements) * size);
     if walk.n_runs() > MOST_RUNS {
-        let spans = walk.outer.iter().map(|&(step, count)| step * (count as i64 - 1));
-        let (down, up) = spans.fold((0, 0), |(down, up), span| (down + span.min(0), up + span.max(0)));
-        let first = side.offset.saturating_add_signed(down);
-        return vec![bytes_of(first, (up - down) as u64 + walk.run as u64)];
+        return None;
     }
     let mut runs = Vec::with_capacity(walk.n_runs() as usize);
-    walk.for_each_run(side.offset as i64, |first| runs.push(bytes_of(first as u64, walk.run as u64)));
-    footprint::joined(runs)
+    walk.for_each_run(side.offset as i64, |first| {
+        runs.push((start_byte + first as u64 * size, start_byte + (first + walk.run) as u64 * size));
+    });
+    Some(footprint::joined(runs))
 }
 
 /// A rectangle in words.

@@ -30,6 +30,7 @@ use ir::program::rules::Port;
 use self::clocks::{Clocks, Proof};
 use self::digest::Digest;
 use self::exact::ExactClocks;
+use self::memory::Reads;
 use crate::finding::{Finding, FindingKind, Findings};
 use crate::machine::Machine;
 
@@ -65,17 +66,15 @@ fn check_order(machine: &Machine, digest: &Digest, order: &[u32], findings: &mut
 }
 
 fn check_accesses(machine: &Machine, digest: &Digest, clocks: &impl Proof, order: &[u32], findings: &mut Findings) {
-    let check_in = |order: &mut dyn Iterator<Item = usize>| {
-        let mut found = Findings::default();
-        memory::check_memory(machine, digest, clocks, order, &mut found);
-        found
-    };
-    let mut in_order = order.iter().map(|&flat| flat as usize);
-    let mut found = check_in(&mut in_order);
+    let mut found = Findings::default();
+    let in_order = order.iter().map(|&flat| flat as usize);
+    memory::check_memory(machine, digest, clocks, in_order, Reads::WithGaps, &mut found);
     if !found.is_empty()
         && let Ok(schedule) = machine.schedule()
     {
-        found = check_in(&mut schedule.start_order.iter().copied());
+        found = Findings::default();
+        let in_time = schedule.start_order.iter().copied();
+        memory::check_memory(machine, digest, clocks, in_time, Reads::Exact, &mut found);
     }
     findings.extend(found);
     check_ports(machine, digest, clocks, order, findings);

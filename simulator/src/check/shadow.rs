@@ -58,6 +58,10 @@ pub(super) struct BufferShadow {
 }
 
 impl BufferShadow {
+    pub fn n_cells(&self) -> usize {
+        self.cells.len()
+    }
+
     /// Marks bytes as holding data from before the program.
     pub fn initialise(&mut self, (low, high): (u64, u64)) {
         self.carve(low, high);
