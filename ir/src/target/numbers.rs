@@ -231,6 +231,10 @@ targets! {
         [512, D, "nki.isa nc_matmul"], [512, D, "nki.isa nc_matmul"], [4096, D, "nki.isa nc_matmul"];
     matmul_stationary_max: u32, "elements",
         [128, D, "nki.isa nc_matmul"], [128, D, "nki.isa nc_matmul"], [128, D, "nki.isa nc_matmul"];
+    /// Rows, and columns, that the smallest part of the array has which works by itself: operands and
+    /// results start at a multiple of it.
+    pe_tile_min: u32, "partitions",
+        [64, D, "nki.isa nc_matmul: 2 x 64"], [32, D, "nki.isa nc_matmul: 4 x 32"], [32, D, "nki.isa nc_matmul: 4 x 32"];
     /// Largest side of a transpose on DVE.
     dve_transpose_max: u32, "elements",
         [32, D, "nki.isa nc_transpose"], [32, D, "nki.isa nc_transpose"], [32, D, "nki.isa nc_transpose"];

@@ -18,6 +18,8 @@ mod shadow;
 mod streams;
 
 #[cfg(test)]
+mod every_kind;
+#[cfg(test)]
 mod histories;
 #[cfg(test)]
 mod interleavings;

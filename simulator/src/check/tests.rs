@@ -399,3 +399,35 @@ fn trn1_engines_take_turns_at_shared_ports() {
     expect(&build(TargetName::Trn1, false), &[FindingKind::SharedPort]);
     expect(&build(TargetName::Trn2, false), &[]);
 }
+
+/// Every second element of eight, from the first or the second.
+fn alternate(start_byte: u32) -> TileView {
+    let mut view = all(start_byte, 8);
+    view.dims[0].step = 2;
+    view
+}
+
+#[test]
+fn accesses_with_gaps_are_told_apart() {
+    let build = |read_byte: u32, written_byte: u32| {
+        let mut builder = Builder::new(TargetName::Trn2);
+        builder.push(Engine::Dve, memset(all(0, 16))).update(0, 1);
+        builder.push(Engine::Pool, copy(all(1024, 8), alternate(read_byte))).wait(0, 1);
+        builder.push(Engine::Act, activation(ActivationFunction::Copy, alternate(written_byte), all(64, 8)));
+        let zeros = ir::program::Instruction::new(Engine::Act, InstructionKind::Sync);
+        builder.program.instructions.insert(2, zeros);
+        builder.program.instructions[2].wait(0, 1);
+        builder.program.instructions[0].kind = memset(all(0, 128));
+        builder
+    };
+    expect(&build(0, 4), &[]);
+    expect(&build(4, 0), &[]);
+    assert_eq!(kinds(&build(4, 4)).len(), 1);
+    // What lies in a gap was written before.
+    let mut builder = Builder::new(TargetName::Trn2);
+    builder.push(Engine::Dve, memset(alternate(0)));
+    builder.push(Engine::Dve, copy(all(1024, 8), alternate(0)));
+    expect(&builder, &[]);
+    builder.push(Engine::Dve, copy(all(1024, 8), alternate(4)));
+    expect(&builder, &[FindingKind::Uninitialised]);
+}

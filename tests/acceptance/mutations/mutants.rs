@@ -9,6 +9,9 @@ pub struct Mutant {
     pub program: Program,
     /// Two groups were given the same bytes.
     pub overlaps: bool,
+    /// The wait is for the transfer before on the instruction's own semaphore, so that the two are told
+    /// apart. Nobody may need that.
+    pub is_turn: bool,
 }
 
 /// All places where one kind of damage can be done; the program is copied only when one is taken.
@@ -69,7 +72,14 @@ impl<'a> Places<'a> {
         let mut program = self.program.clone();
         apply(damage, &mut program);
         let overlaps = matches!(damage, Damage::InterleaveGroups { is_beside: false, .. });
-        Mutant { what: format!("{damage:?}"), program, overlaps }
+        let is_turn = match *damage {
+            Damage::DropWait { at, wait } | Damage::ShortenWait { at, wait, .. } => {
+                let instruction = &self.program.instructions[at];
+                instruction.update.is_some_and(|update| update.semaphore == instruction.waits[wait].semaphore)
+            }
+            _ => false,
+        };
+        Mutant { what: format!("{damage:?}"), program, overlaps, is_turn }
     }
 }
 

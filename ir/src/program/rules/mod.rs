@@ -189,4 +189,6 @@ fn check_semaphores(checker: &mut Checker<'_>, instruction: &Instruction) {
 }
 
 #[cfg(test)]
+mod every_rule;
+#[cfg(test)]
 mod tests;

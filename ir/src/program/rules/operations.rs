@@ -59,6 +59,9 @@ pub(super) fn check_engine_and_memory(
                 reads_psum
             };
             checker.require(!operands_in_psum, Rule::Memory, || "reads an operand from PSUM; pe reads SBUF");
+            for view in accesses.tile_reads.iter().chain(&accesses.tile_writes) {
+                check_array_tile(checker, view);
+            }
             let all_in_psum = accesses.tile_writes.iter().all(|view| checker.in_psum(view));
             checker.require(all_in_psum, Rule::Memory, || "writes to SBUF; pe writes PSUM");
         }
@@ -120,7 +123,10 @@ pub(super) fn check_operation(checker: &mut Checker<'_>, engine: Engine, kind: &
             let integer = predicate.dtype.is_integer() || predicate.dtype == Dtype::Bool;
             checker.require(integer, Rule::Type, || format!("has a {} predicate", predicate.dtype));
         }
-        InstructionKind::Memset { dst: _, value: _ } => {}
+        InstructionKind::Memset { dst, value } => {
+            let fits = dst.dtype.is_float() || value.fract() == 0.0;
+            checker.require(fits, Rule::Operator, || format!("stores {value} in {}", dst.dtype));
+        }
         InstructionKind::Iota { dst, steps, offset: _, channel_multiplier: _ } => {
             checker.require(steps.len() == dst.dims.len(), Rule::Shape, || {
                 format!("has {} steps for {} dimensions", steps.len(), dst.dims.len())
@@ -225,7 +231,14 @@ fn check_operand(checker: &mut Checker<'_>, op: AluOp, operand: &ScalarOperand, 
     let is_zero = matches!(operand, ScalarOperand::Immediate(value) if value.to_bits() == 0);
     checker.require(!is_unary(op) || is_zero, Rule::Operator, || format!("has an operand for {op:?}, which is unary"));
     if is_bitwise(op) {
-        let Some(view) = operand.vector() else { return };
+        let view = match operand {
+            ScalarOperand::Vector(view) => view,
+            ScalarOperand::Immediate(value) => {
+                let is_integer = value.fract() == 0.0;
+                checker.require(is_integer, Rule::Operator, || format!("combines bits with {value}"));
+                return;
+            }
+        };
         one_per_partition(checker, "an operand", view, data);
         checker.require(view.dtype == data.dtype, Rule::Type, || {
             format!("combines {} with {} bit by bit", data.dtype, view.dtype)
@@ -387,6 +400,25 @@ fn check_matmul(checker: &mut Checker<'_>, dst: &TileView, stationary: &TileView
     checker.require(paired, Rule::Type, || {
         format!("multiplies {} by {}; f32 goes with f32 only", stationary.dtype, moving.dtype)
     });
+}
+
+/// An operand or result uses rows or columns of the array, which come in parts; results start at
+/// words of PSUM.
+fn check_array_tile(checker: &mut Checker<'_>, view: &TileView) {
+    let least = checker.target.pe_tile_min;
+    let Some(first) = first_partition(checker, view) else { return };
+    checker.require(first.is_multiple_of(least), Rule::Partitions, || {
+        format!("starts at partition {first}; parts of the array start at multiples of {least}")
+    });
+    let start = view.byte_range().0 + start_byte(checker, view);
+    let is_word = !checker.in_psum(view) || start % 4 == 0;
+    checker.require(is_word, Rule::Alignment, || format!("writes to byte {start} of PSUM, within a word"));
+}
+
+/// First byte of the view's tile.
+fn start_byte(checker: &Checker<'_>, view: &TileView) -> i64 {
+    let address = checker.tiles.get(view.tile.index()).and_then(|tile| tile.address);
+    address.map_or(0, |address| i64::from(address.start_byte))
 }
 
 /// First partition in the memory, where the tile has an address.
