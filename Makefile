@@ -7,6 +7,7 @@
 #   make lint   formatting and lints of Rust and Python, documentation
 #   make bench  compile times, instructions checked per second
 #   make mutations  every program of the tests damaged in every place; half an hour
+#   make fit    timing constants fitted to measured kernels, docs/timing.md; some minutes
 #   make fuzz   every reader of files, FUZZ_SECONDS each; make fuzz-short takes a minute
 #   make bench-calls  what a call through torch.compile costs beside the work
 
@@ -19,7 +20,7 @@ RUST_SOURCES := $(shell find ir passes codegen neff simulator compiler python/sr
 	Cargo.toml Cargo.lock $(wildcard */Cargo.toml)
 WHEEL_SOURCES := $(RUST_SOURCES) pyproject.toml $(wildcard python/neffuse/*.py)
 
-.PHONY: dev demo test test-rust test-python snapshots lint bench bench-calls mutations fuzz fuzz-short fuzz-tool
+.PHONY: fit dev demo test test-rust test-python snapshots lint bench bench-calls mutations fuzz fuzz-short fuzz-tool
 
 dev: target/release/neffuse .venv/.wheel
 
@@ -71,6 +72,9 @@ lint: .venv/.wheel
 
 bench:
 	cargo bench --locked --bench compile --bench checks
+
+fit:
+	cargo run --release --locked --package timing -- fit --write
 
 mutations:
 	cargo test --locked --test acceptance -- --ignored --nocapture all_mutants_are_reported

@@ -1,17 +1,20 @@
 //! Replays measured kernels on the simulator and fits its timing constants.
 
 mod expression;
+mod fit;
 mod kernel;
 mod measurements;
+mod plot;
 mod replay;
+mod report;
 mod rows;
+mod statistics;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use ir::target::TargetName;
-use rayon::prelude::*;
 
 /// Replays measured kernels on the simulator and fits its timing constants
 #[derive(Parser)]
@@ -35,6 +38,12 @@ enum Command {
         /// Try another value of a number: NAME=VALUE
         #[arg(long = "set")]
         sets: Vec<String>,
+    },
+    /// Fit the free numbers and print the errors by kind, also for families left out of the fit
+    Fit {
+        /// Write the fitted table, docs/timing.md and its pictures
+        #[arg(long)]
+        write: bool,
     },
     /// Print the program of a row
     Program { id: String },
@@ -74,9 +83,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
                 }
             }
             let cases: Vec<_> = cases.iter().filter(chosen).collect();
-            let outcomes: Result<Vec<_>, String> =
-                cases.par_iter().map(|case| case.run(&targets[case.measured.chip as usize])).collect();
-            for (case, outcome) in cases.iter().zip(outcomes?) {
+            for (case, outcome) in cases.iter().zip(replay::predict(&cases, &targets)?) {
                 println!(
                     "{} {:<44} {:>12.3} {:>12.3} {:>+7.1} % {}",
                     case.row.id,
@@ -84,8 +91,15 @@ fn run(arguments: &Arguments) -> Result<(), String> {
                     outcome.measured / 1e6,
                     outcome.predicted / 1e6,
                     100.0 * outcome.error(),
-                    if case.row.apart || case.measured.correction != 1.0 { "apart" } else { &case.measured.kind },
+                    if case.is_apart() { "apart" } else { &case.measured.kind },
                 );
+            }
+        }
+        Command::Fit { write } => {
+            let fit = run_fit(&cases)?;
+            print!("{}", fit.text());
+            if *write {
+                write_results(&fit)?;
             }
         }
         Command::Program { id } | Command::Timeline { id } => {
@@ -115,4 +129,63 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Fits every chip, then again without each family in turn.
+fn run_fit(cases: &[replay::Case]) -> Result<report::Fit<'_>, String> {
+    let all: Vec<&replay::Case> = cases.iter().collect();
+    let bar = indicatif::ProgressBar::new_spinner();
+    bar.enable_steady_tick(std::time::Duration::from_millis(200));
+    let mut targets = fit::priors();
+    let before = replay::predict(&all, &targets)?;
+    for chip in TargetName::ALL {
+        let progress = |loss: f64| {
+            bar.set_message(format!("{chip}: loss {loss:.6}"));
+            bar.inc(1);
+        };
+        if bar.is_hidden() {
+            eprintln!("fitting {chip}");
+        }
+        targets = fit::fit(&all, chip, &targets, &fit::STEPS, fit::MOST_SWEEPS, &progress)?;
+    }
+    let after = replay::predict(&all, &targets)?;
+    let mut unseen = after.clone();
+    let families: std::collections::BTreeSet<(TargetName, &str)> =
+        all.iter().filter(|case| !case.is_apart()).map(|case| (case.measured.chip, case.family())).collect();
+    for (chip, family) in families {
+        let is_left_out = |case: &replay::Case| case.measured.chip == chip && case.family() == family;
+        let seen: Vec<&replay::Case> = all.iter().copied().filter(|case| !is_left_out(case)).collect();
+        let progress = |loss: f64| {
+            bar.set_message(format!("{chip} without {family}: loss {loss:.6}"));
+            bar.inc(1);
+        };
+        if bar.is_hidden() {
+            eprintln!("fitting {chip} without {family}");
+        }
+        let refitted = fit::fit(&seen, chip, &targets, &fit::CORRECTION, 1, &progress)?;
+        let left_out: Vec<&replay::Case> = all.iter().copied().filter(|case| is_left_out(case)).collect();
+        let mut outcomes = replay::predict(&left_out, &refitted)?.into_iter();
+        for (case, slot) in all.iter().zip(&mut unseen).filter(|(case, _)| is_left_out(case)) {
+            *slot = outcomes.next().ok_or_else(|| format!("{}: no prediction", case.row.id))?;
+        }
+    }
+    bar.finish_and_clear();
+    Ok(report::Fit { cases: all, targets, before, after, unseen })
+}
+
+/// Marks of the generated part of docs/timing.md.
+const GENERATED: [&str; 2] = ["<!-- written by `make fit` from here -->", "<!-- to here -->"];
+
+fn write_results(fit: &report::Fit) -> Result<(), String> {
+    let file = |path: &str, text: &str| std::fs::write(path, text).map_err(|failure| format!("{path}: {failure}"));
+    file("ir/src/target/fitted.rs", &fit.fitted_table())?;
+    let names = fit.pictures(std::path::Path::new("docs/timing"))?;
+    let path = "docs/timing.md";
+    let page = std::fs::read_to_string(path).map_err(|failure| format!("{path}: {failure}"))?;
+    let [start, end] = GENERATED.map(|mark| page.find(mark).ok_or(format!("{path}: `{mark}` is missing")));
+    let (start, end) = (start? + GENERATED[0].len(), end?);
+    let pictures: String =
+        names.iter().map(|name| format!("![{}](timing/{name})\n\n", name.trim_end_matches(".svg"))).collect();
+    let text = format!("{}\n\n{pictures}{}\n{}", &page[..start], fit.markdown(), &page[end..]);
+    file(path, &text)
 }

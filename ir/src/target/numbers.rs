@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use super::TargetName;
+use super::{TargetName, fitted};
 
 /// How a number is known.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,6 +27,8 @@ pub enum Grade {
     A,
     /// A measured row; the source names it.
     M,
+    /// Fitted to measured kernels.
+    F,
 }
 
 impl fmt::Display for Grade {
@@ -39,6 +41,7 @@ impl fmt::Display for Grade {
             Grade::I => "I",
             Grade::A => "A",
             Grade::M => "M",
+            Grade::F => "F",
         })
     }
 }
@@ -272,20 +275,27 @@ targets! {
     /// From the last column streamed to the result in PSUM.
     pe_pipeline_ps: u64, "ps",
         [142_000, P, "perf guide fig. 20-21: MATMUL 188 ns"], [163_000, M, "TM0009, TM0011, TM0012"], [163_000, I, "as trn2"];
-    /// From the wake-up of an idle engine to its first column: LoadStationary.
+    /// The part of `pe_pipeline_ps` that a cold engine stretches.
+    pe_drain_ps: u64, "ps",
+        [0, I, "no throttle"], [40_000, M, "TM0009, TM0011: 205 ns cold, 165 ns warm"], [40_000, I, "as trn2"];
+    /// From the wake-up of an idle engine to its first column: LoadStationary. Behind a matmul it is hidden.
     pe_load_ps: u64, "ps",
-        [67_000, P, "perf guide fig. 20-21: LDWEIGHTS"], [105_000, M, "TM0013"], [105_000, I, "as trn2"];
+        [13_000, I, "trn2 in cycles"], [15_000, M, "attention profiles: fast weight load, 32 columns"], [15_000, I, "as trn2"];
     pe_load_f32_ps: u64, "ps",
-        [122_000, A, "trn2's ratio"], [191_000, M, "TM0015"], [191_000, I, "as trn2"];
+        [50_000, I, "trn2 in cycles"],
+        [58_000, M, "attention profiles: 55 to 62 ns before a matmul of an idle engine"],
+        [58_000, I, "as trn2"];
     /// The engine is throttled by this factor while it is cold.
     pe_cold_factor: u64, "factor",
         [1, D, "no throttle documented"], [2, M, "TM0002"], [2, D, "glossary: 50% at start"];
     /// Activity is judged over windows of this length.
     pe_window_ps: u64, "ps",
         [3_413_000, I, "unused: no throttle"], [3_413_000, M, "TM0052"], [3_413_000, I, "as trn2"];
-    /// Least activity of a window that leaves the next one warm.
+    /// Least activity of a window, in columns at full rate, that leaves the next one warm.
     pe_warm_percent: u64, "%",
-        [50, I, "unused: no throttle"], [50, D, "TM0691"], [50, D, "TM0691"];
+        [45, I, "unused: no throttle"],
+        [fitted::TRN2_PE_WARM_PERCENT, F, "make fit"],
+        [fitted::TRN2_PE_WARM_PERCENT, I, "as trn2"];
 
     // Scalar engine: interval = elements / clock + overhead, result after a further pipeline time.
     /// Overhead of `copy`, `square`, `relu`, `abs`, `sign` and of the tensor operations.
@@ -316,6 +326,9 @@ targets! {
     /// Reading a row reduction out.
     dve_accumulator_cycles: u64, "cycles",
         [64, D26, "ISA26 tensor_scalar_reduce"], [64, D26, "ISA26 tensor_scalar_reduce"], [64, I, "as trn2"];
+    /// Instructions with two tensors as inputs.
+    dve_two_tensors_cycles: u64, "cycles/element",
+        [2, D26, "ISA26 tensor_tensor"], [1, M, "TM0519: 2.28 us for 2,000 elements; ISA26 says 2"], [1, I, "as trn2"];
     dve_reciprocal_cycles: u64, "cycles/element",
         [8, D26, "ISA26 reciprocal"], [6, M, "TM0031"], [8, D, "shared docs: 8 cycles per element"];
 
@@ -334,7 +347,9 @@ targets! {
         [52_000, I, "as trn2"], [52_000, M, "TM0038"], [52_000, I, "as trn2"];
     /// The same for Pool and SP.
     wake_other_ps: u64, "ps",
-        [40_000, I, "as trn2"], [40_000, P, "exp [4, 4096] profile: ACT end to trigger"], [40_000, I, "as trn2"];
+        [40_000, I, "as trn2"],
+        [40_000, P, "exp [4, 4096] profile: ACT end to trigger"],
+        [40_000, I, "as trn2"];
     /// From a result to the next instruction of the same engine that reads it.
     wake_same_engine_ps: u64, "ps",
         [35_000, I, "as trn2"], [35_000, M, "TM0039"], [35_000, I, "as trn2"];
@@ -347,11 +362,13 @@ targets! {
         [4096, D, "compute-comm-overlap page"], [4096, M, "TM0040"], [4096, D, "compute-comm-overlap page"];
     /// Fixed time of a packet on its engine.
     dma_packet_ps: u64, "ps",
-        [8_850, I, "as trn2"], [8_850, M, "TM0040, TM0042, TM0043, TM0045"], [8_850, I, "as trn2"];
+        [fitted::TRN1_DMA_PACKET_PS, F, "make fit"],
+        [fitted::TRN2_DMA_PACKET_PS, F, "make fit"],
+        [fitted::TRN2_DMA_PACKET_PS, I, "as trn2"];
     /// Time of 1,024 bytes of a packet beyond the fixed part.
     dma_kib_ps: u64, "ps/KiB",
-        [58_021, D, "TM0684: 17 B/ns with 4 KiB packets"],
-        [37_270, M, "TM0040, TM0042, TM0043, TM0045"],
+        [fitted::TRN1_DMA_KIB_PS, F, "make fit"],
+        [fitted::TRN2_DMA_KIB_PS, F, "make fit"],
         [28_818, D, "TM0686: 33 B/ns with 4 KiB packets"];
     /// A packet that casts takes this many percent of a plain one of its output size.
     dma_cast_percent: u64, "%",
@@ -361,29 +378,64 @@ targets! {
         [8_000, I, "as trn2"], [8_000, P, "DMA overview: DMA_DIRECT2D"], [8_000, I, "as trn2"];
     /// A hardware generator serves one transfer in this time; SP and ACT have one each.
     dma_hardware_issue_ps: u64, "ps",
-        [570_000, I, "unused: no hardware generator"], [570_000, M, "TM0046: 541-600 ns"], [570_000, D, "DGE page: about 600 ns"];
+        [570_000, I, "unused: no hardware generator"],
+        [fitted::TRN2_DMA_HARDWARE_ISSUE_PS, F, "make fit"],
+        [570_000, D, "DGE page: about 600 ns"];
+    /// A hardware generator makes the descriptors of one row in this time: later rows start later.
+    dma_hardware_row_ps: u64, "ps",
+        [1_800, I, "unused: no hardware generator"],
+        [1_800, M, "attention profiles: the last of 16 engines starts 430 ns after the first for 256 rows"],
+        [1_800, I, "as trn2"];
+    /// Between the data of two transfers of one hardware queue.
+    dma_hardware_gap_ps: u64, "ps",
+        [0, I, "unused: no hardware generator"],
+        [fitted::TRN2_DMA_HARDWARE_GAP_PS, F, "make fit"],
+        [fitted::TRN2_DMA_HARDWARE_GAP_PS, I, "as trn2"];
     /// Trigger to first data.
     dma_hardware_load_ps: u64, "ps",
         [1_330_000, I, "unused: no hardware generator"], [1_330_000, M, "TM0046"], [1_330_000, I, "as trn2"];
     dma_hardware_store_ps: u64, "ps",
-        [1_200_000, I, "unused: no hardware generator"], [1_200_000, I, "TM0046 less the load/store difference of TM0047"], [1_200_000, I, "as trn2"];
+        [1_200_000, I, "unused: no hardware generator"],
+        [fitted::TRN2_DMA_HARDWARE_STORE_PS, F, "make fit"],
+        [fitted::TRN2_DMA_HARDWARE_STORE_PS, I, "as trn2"];
     dma_software_load_ps: u64, "ps",
         [761_000, I, "as trn2"], [761_000, M, "TM0047"], [761_000, I, "as trn2"];
     dma_software_store_ps: u64, "ps",
         [631_000, I, "as trn2"], [631_000, M, "TM0047's twin for stores"], [631_000, I, "as trn2"];
-    /// Pool's work per row of a transfer, before the trigger.
+    /// Pool's work on the descriptors of a transfer, before the trigger.
+    dma_software_issue_ps: u64, "ps",
+        [fitted::TRN1_DMA_SOFTWARE_ISSUE_PS, F, "make fit"],
+        [fitted::TRN2_DMA_SOFTWARE_ISSUE_PS, F, "make fit"],
+        [fitted::TRN2_DMA_SOFTWARE_ISSUE_PS, I, "as trn2"];
+    /// The same per row.
     dma_software_row_ps: u64, "ps",
-        [6_500, I, "as trn2"], [6_500, I, "exp [128, 128] profile: 840 ns for 128 rows"], [6_500, I, "as trn2"];
+        [fitted::TRN2_DMA_SOFTWARE_ROW_PS, I, "as trn2"],
+        [fitted::TRN2_DMA_SOFTWARE_ROW_PS, F, "make fit"],
+        [fitted::TRN2_DMA_SOFTWARE_ROW_PS, I, "as trn2"];
+    /// Added where Pool does not come straight from another transfer's descriptors.
+    dma_software_start_ps: u64, "ps",
+        [fitted::TRN2_DMA_SOFTWARE_START_PS, I, "as trn2"],
+        [fitted::TRN2_DMA_SOFTWARE_START_PS, F, "make fit"],
+        [fitted::TRN2_DMA_SOFTWARE_START_PS, I, "as trn2"];
     /// Pool's work per row of a gather.
     dma_gather_row_ps: u64, "ps",
         [40_000, I, "as trn2"], [40_400, M, "TM0586"], [40_000, I, "as trn2"];
     /// Each further engine starts this much later where software makes the descriptors.
     dma_software_stagger_ps: u64, "ps",
         [18_000, I, "as trn2"], [18_000, I, "exp [128, 128] profile: 16 engines in 468 ns"], [18_000, I, "as trn2"];
+    /// A queue of prepared descriptors starts one transfer in this time.
+    dma_ring_issue_ps: u64, "ps",
+        [fitted::TRN1_DMA_RING_ISSUE_PS, F, "make fit"],
+        [200_000, I, "rope W=128 of NKIBench allows at most 227 ns a load"],
+        [200_000, I, "as trn2"];
     dma_ring_load_ps: u64, "ps",
-        [1_040_000, I, "as trn2"], [1_040_000, P, "exp [4, 4096] profile: 1,003 ns to the first byte"], [1_040_000, I, "as trn2"];
+        [1_040_000, I, "as trn2"],
+        [1_040_000, P, "exp [4, 4096] profile: 1,003 ns to the first byte"],
+        [1_040_000, I, "as trn2"];
     dma_ring_store_ps: u64, "ps",
-        [910_000, I, "as trn2"], [910_000, I, "ring load less the load/store difference of TM0047"], [910_000, I, "as trn2"];
+        [910_000, I, "as trn2"],
+        [910_000, P, "exp [4, 4096] profile: 890 ns from the trigger of the store"],
+        [910_000, I, "as trn2"];
     /// Each engine's completion write.
     dma_completion_write_ps: u64, "ps",
         [9_000, I, "as trn2"], [9_000, M, "TM0045"], [9_000, I, "as trn2"];
@@ -392,9 +444,26 @@ targets! {
         [381_000, I, "as trn2"], [381_000, M, "TM0049"], [381_000, I, "as trn2"];
 
     // What surrounds the program.
+    /// What the profiler counts as active outside the body, engine by engine, and for transfers.
+    profile_pe_ps: u64, "ps",
+        [4_235_000, I, "as trn2"], [4_235_000, M, "attention profiles: active time less the body's"], [4_235_000, I, "as trn2"];
+    profile_act_ps: u64, "ps",
+        [3_372_000, I, "as trn2"], [3_372_000, M, "attention profiles: active time less the body's"], [3_372_000, I, "as trn2"];
+    profile_dve_ps: u64, "ps",
+        [4_263_000, I, "as trn2"], [4_263_000, M, "attention profiles: active time less the body's"], [4_263_000, I, "as trn2"];
+    profile_pool_ps: u64, "ps",
+        [4_095_000, I, "as trn2"], [4_095_000, M, "attention profiles: active time less the body's"], [4_095_000, I, "as trn2"];
+    profile_sp_ps: u64, "ps",
+        [3_438_000, I, "as trn2"], [3_438_000, M, "attention profiles: active time less the body's"], [3_438_000, I, "as trn2"];
+    profile_dma_ps: u64, "ps",
+        [6_800_000, I, "as trn2"],
+        [6_800_000, M, "attention profiles: static transfers, 6.6 to 7.0 us"],
+        [6_800_000, I, "as trn2"];
     /// Device latency beyond the body.
     nc_overhead_ps: u64, "ps",
-        [8_000_000, I, "as trn2"], [8_000_000, I, "five kernels: nc latency less body, 5.8 to 10.8 us"], [8_000_000, I, "as trn2"];
+        [fitted::TRN1_NC_OVERHEAD_PS, F, "make fit"],
+        [fitted::TRN2_NC_OVERHEAD_PS, F, "make fit"],
+        [fitted::TRN2_NC_OVERHEAD_PS, I, "as trn2"];
     preamble_ps: u64, "ps",
         [13_400_000, I, "as trn2"], [13_400_000, M, "TM0050"], [13_400_000, I, "as trn2"];
     epilogue_ps: u64, "ps",

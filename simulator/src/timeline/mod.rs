@@ -9,6 +9,7 @@ mod summary;
 mod tensor_engine;
 
 use ir::program::Engine;
+use ir::target::accuracy::{Accuracy, Work};
 
 use crate::machine::InstructionId;
 
@@ -29,6 +30,10 @@ pub struct Timeline {
     pub total_ps: u64,
     pub busy: Busy,
     pub bound: Bound,
+    /// How far predictions for this kind of work are from measured kernels.
+    pub accuracy: Accuracy,
+    /// Assumed numbers that the prediction rests on, in the order of their names.
+    pub assumed: Vec<&'static str>,
     /// What decides the body's length, first to last.
     pub critical_path: Vec<CriticalStep>,
     /// Bytes that transfers read from device memory; repeated reads count.
@@ -81,7 +86,8 @@ pub enum Cause {
     Generator(InstructionId),
 }
 
-/// Busy time of each engine; `dma` is the time in which any data moves.
+/// Time in which each engine has an instruction under way, as the vendor's profiler counts it;
+/// `dma` is the time in which any data moves.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Busy {
     pub pe_ps: u64,
@@ -121,6 +127,15 @@ pub enum Bound {
 }
 
 impl Bound {
+    /// What the accuracy of a prediction depends on.
+    pub const fn work(self) -> Work {
+        match self {
+            Bound::Pe | Bound::Act | Bound::Dve | Bound::Pool => Work::Compute,
+            Bound::Dma => Work::Transfers,
+            Bound::Latency => Work::Latency,
+        }
+    }
+
     /// Name in reports.
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
 //! The event loop.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use ir::program::{Engine, InstructionKind, Update, Wait};
 use ir::target::Target;
@@ -90,6 +90,8 @@ struct Simulation<'a> {
     events: BinaryHeap<Reverse<(u64, Event)>>,
     warm_up: WarmUp,
     dma: DmaEngines,
+    /// Costs of transfers whose data has not moved yet.
+    under_way: BTreeMap<usize, DmaCost>,
     schedule: Schedule,
 }
 
@@ -121,6 +123,7 @@ pub(crate) fn simulate(machine: &Machine, target: &Target) -> Result<Schedule, F
         events: Engine::ALL.into_iter().map(|engine| Reverse((0, Event::Look { engine }))).collect(),
         warm_up: WarmUp::new(target),
         dma: DmaEngines::new(target),
+        under_way: BTreeMap::new(),
         schedule: Schedule {
             slots: vec![Slot::default(); machine.instructions.len()],
             order: Vec::with_capacity(machine.instructions.len()),
@@ -171,6 +174,7 @@ impl Simulation<'_> {
         if let InstructionKind::Dma { dst, src, queue, gather } = kind {
             let cost = dma_cost(self.target, dst, src, *queue, gather.as_ref(), &machine.tiles);
             self.trigger(now_ps, engine, instruction, &cost);
+            self.under_way.insert(instruction, cost);
         } else if *kind == InstructionKind::Sync {
             self.issue_control(now_ps, engine, instruction);
         } else {
@@ -194,7 +198,7 @@ impl Simulation<'_> {
 
     /// A data-path instruction, or a table load.
     fn issue(&mut self, now_ps: u64, engine: Engine, instruction: usize) {
-        let InstructionCost { setup_ps, interval_ps, latency_ps, stream_ps } = self.costs[instruction];
+        let InstructionCost { setup_ps, interval_ps, latency_ps, stream_ps, drain_ps } = self.costs[instruction];
         let (mut start_ps, mut cause) = (now_ps + setup_ps, self.cause(engine));
         let state = &self.engines[engine as usize];
         if let Some(last) = state.last
@@ -207,12 +211,14 @@ impl Simulation<'_> {
         {
             (start_ps, cause) = (done_ps + self.target.wake_same_engine_ps, SlotCause::Operand(producer));
         }
-        let mut stretch_ps = 0;
+        let (mut stretch_ps, mut drain_stretch_ps) = (0, 0);
         if engine == Engine::Pe {
-            stretch_ps = stream_ps * (self.warm_up.factor(start_ps) - 1);
-            self.warm_up.add(start_ps, start_ps + interval_ps + stretch_ps);
+            let factor = self.warm_up.factor(start_ps);
+            (stretch_ps, drain_stretch_ps) = (stream_ps * (factor - 1), drain_ps * (factor - 1));
+            self.warm_up.add(start_ps, start_ps + interval_ps + stretch_ps, factor);
         }
-        let (end_ps, done_ps) = (start_ps + interval_ps + stretch_ps, start_ps + latency_ps + stretch_ps);
+        let end_ps = start_ps + interval_ps + stretch_ps;
+        let done_ps = start_ps + latency_ps + stretch_ps + drain_stretch_ps;
         self.schedule.slots[instruction] = Slot { start_ps, end_ps, done_ps, cause, transfer: None };
         self.schedule.order.push(instruction);
         self.engines[engine as usize].free_ps = end_ps;
@@ -283,7 +289,13 @@ impl Simulation<'_> {
         {
             (start_ps, cause) = (state.generator_free_ps, SlotCause::Generator(last));
         }
-        let trigger_ps = start_ps + cost.prepare_ps;
+        let mut trigger_ps = start_ps + cost.prepare_ps;
+        let follows_another = state.last.is_some_and(|last| {
+            state.free_ps == start_ps && matches!(self.machine.instructions[last].kind, InstructionKind::Dma { .. })
+        });
+        if cost.prepare_ps > 0 && !follows_another {
+            trigger_ps += self.target.dma_software_start_ps;
+        }
         let done_ps = trigger_ps + self.target.control_ps;
         let transfer = TransferSlot {
             trigger_ps,
@@ -309,11 +321,10 @@ impl Simulation<'_> {
 
     /// Moves a transfer's data.
     fn carry(&mut self, now_ps: u64, instruction: usize) {
-        let InstructionKind::Dma { dst, src, queue, gather } = &self.machine.instructions[instruction].kind else {
-            return;
-        };
-        let cost = dma_cost(self.target, dst, src, *queue, gather.as_ref(), &self.machine.tiles);
-        let Carried { first_ps, last_ps, n_engines, behind } = self.dma.carry(self.target, instruction, &cost, now_ps);
+        let Some(cost) = self.under_way.remove(&instruction) else { return };
+        let ring = self.machine.instructions[instruction].engine as usize;
+        let Carried { first_ps, last_ps, n_engines, behind } =
+            self.dma.carry(self.target, instruction, ring, &cost, now_ps);
         if let Some(transfer) = &mut self.schedule.slots[instruction].transfer {
             (transfer.first_ps, transfer.last_ps) = (first_ps, last_ps);
             (transfer.n_engines, transfer.behind) = (n_engines, behind);

@@ -1,7 +1,8 @@
 //! From a schedule to a report.
 
-use ir::program::Engine;
-use ir::target::Target;
+use ir::program::{DmaQueue, Engine, InstructionKind};
+use ir::target::cost::doubtful_numbers;
+use ir::target::{Grade, Target};
 
 use super::simulate::{Schedule, Slot, SlotCause};
 use super::{Bound, Busy, Cause, CriticalStep, Span, Timeline, TransferSpan};
@@ -18,19 +19,34 @@ pub(crate) fn summarise(machine: &Machine, target: &Target, schedule: &Schedule)
     let origin_ps = first_trigger.or(first_start).unwrap_or(0);
     let last_ps = schedule.slots.iter().map(|slot| finish(target, slot)).max().unwrap_or(0);
     let body_ps = last_ps - origin_ps;
-    let busy = busy(machine, schedule);
+    let busy = busy(machine, target, schedule);
+    let bound = bound(&busy, body_ps);
     Timeline {
         spans: schedule.slots.iter().enumerate().map(|(flat, slot)| span(machine, flat, slot, origin_ps)).collect(),
         body_ps,
         nc_ps: body_ps + target.nc_overhead_ps,
         total_ps: body_ps + target.preamble_ps + target.epilogue_ps,
         busy,
-        bound: bound(&busy, body_ps),
+        bound,
+        accuracy: target.name.accuracy(bound.work()),
+        assumed: assumed(machine, target),
         critical_path: critical_path(machine, target, schedule, origin_ps),
         hbm_read_bytes: transfers().map(|transfer| transfer.read_bytes).sum(),
         hbm_write_bytes: transfers().map(|transfer| transfer.write_bytes).sum(),
         sbuf_peak_bytes: footprint::sbuf_peak_bytes(machine),
     }
+}
+
+fn assumed(machine: &Machine, target: &Target) -> Vec<&'static str> {
+    let mut names: Vec<&'static str> =
+        machine.instructions.iter().flat_map(|instruction| doubtful_numbers(target, instruction)).collect();
+    names.sort_unstable();
+    names.dedup();
+    if !names.is_empty() {
+        let numbers = target.numbers();
+        names.retain(|name| numbers.iter().any(|number| number.name == *name && number.grade == Grade::A));
+    }
+    names
 }
 
 /// When an instruction and its data are complete.
@@ -69,21 +85,36 @@ fn span(machine: &Machine, flat: usize, slot: &Slot, origin_ps: u64) -> Span {
     }
 }
 
-fn busy(machine: &Machine, schedule: &Schedule) -> Busy {
-    let of = |engine: Engine| -> u64 {
-        schedule.slots[machine.stream_range(engine)].iter().map(|slot| slot.end_ps - slot.start_ps).sum()
-    };
-    let mut moving: Vec<(u64, u64)> = schedule
-        .slots
-        .iter()
-        .filter_map(|slot| slot.transfer.as_ref().map(|transfer| (transfer.first_ps, transfer.last_ps)))
-        .collect();
-    moving.sort_unstable();
-    let (mut dma_ps, mut covered_ps) = (0, 0);
-    for (first, last) in moving {
-        dma_ps += last.saturating_sub(first.max(covered_ps));
+/// Time that a set of intervals covers.
+fn covered_ps(mut intervals: Vec<(u64, u64)>) -> u64 {
+    intervals.sort_unstable();
+    let (mut total_ps, mut covered_ps) = (0, 0);
+    for (first, last) in intervals {
+        total_ps += last.saturating_sub(first.max(covered_ps));
         covered_ps = covered_ps.max(last);
     }
+    total_ps
+}
+
+/// As the vendor's profiler counts: an instruction is active until its result is there, a trigger of
+/// a hardware queue until its descriptors are handed over.
+fn busy(machine: &Machine, target: &Target, schedule: &Schedule) -> Busy {
+    let of = |engine: Engine| -> u64 {
+        let range = machine.stream_range(engine);
+        let active = range.filter_map(|flat| {
+            let slot = &schedule.slots[flat];
+            match &machine.instructions[flat].kind {
+                InstructionKind::Sync => None,
+                InstructionKind::Dma { queue: DmaQueue::Hardware, .. } => {
+                    Some((slot.start_ps, slot.start_ps + target.dma_hardware_issue_ps))
+                }
+                _ => Some((slot.start_ps, slot.done_ps.max(slot.end_ps))),
+            }
+        });
+        covered_ps(active.collect())
+    };
+    let moving = schedule.slots.iter().filter_map(|slot| slot.transfer.as_ref());
+    let dma_ps = covered_ps(moving.map(|transfer| (transfer.first_ps, transfer.last_ps)).collect());
     Busy {
         pe_ps: of(Engine::Pe),
         act_ps: of(Engine::Act),

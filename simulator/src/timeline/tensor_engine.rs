@@ -8,7 +8,7 @@ pub(super) struct WarmUp {
     window_ps: u64,
     warm_percent: u64,
     cold_factor: u64,
-    /// Streaming time in each window so far.
+    /// Streaming time at full rate in each window so far.
     busy_ps: Vec<u64>,
 }
 
@@ -29,8 +29,8 @@ impl WarmUp {
         if before * 100 >= self.window_ps * self.warm_percent { 1 } else { self.cold_factor }
     }
 
-    /// Counts activity.
-    pub fn add(&mut self, start_ps: u64, end_ps: u64) {
+    /// Counts activity, which a cold engine has `factor` times less of.
+    pub fn add(&mut self, start_ps: u64, end_ps: u64, factor: u64) {
         let mut from = start_ps;
         while from < end_ps {
             let window = (from / self.window_ps) as usize;
@@ -38,7 +38,7 @@ impl WarmUp {
             if self.busy_ps.len() <= window {
                 self.busy_ps.resize(window + 1, 0);
             }
-            self.busy_ps[window] += to - from;
+            self.busy_ps[window] += (to - from) / factor;
             from = to;
         }
     }
@@ -55,10 +55,13 @@ mod tests {
         let window = target.pe_window_ps;
         let mut warm_up = WarmUp::new(target);
         assert_eq!(warm_up.factor(0), 2);
-        warm_up.add(window / 4, window);
-        assert_eq!((warm_up.factor(window - 1), warm_up.factor(window)), (2, 1));
-        warm_up.add(window, window + window / 4);
-        assert_eq!((warm_up.factor(2 * window - 1), warm_up.factor(2 * window)), (1, 2));
+        // Busy all the time but at half rate counts as half.
+        warm_up.add(window / 4, window, 2);
+        assert_eq!((warm_up.factor(window - 1), warm_up.factor(window)), (2, 2));
+        warm_up.add(window, 2 * window, 2);
+        assert_eq!(warm_up.factor(2 * window), 1);
+        warm_up.add(2 * window, 2 * window + window / 4, 1);
+        assert_eq!((warm_up.factor(3 * window - 1), warm_up.factor(3 * window)), (1, 2));
         assert_eq!(WarmUp::new(TargetName::Trn1.target()).factor(0), 1);
     }
 }
