@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::execute::Executable;
 use crate::pipeline::{Options, Unwatched, compile};
-use crate::report::{RUNTIME, microseconds};
+use crate::report::{PredictedError, RUNTIME, microseconds};
 
 /// One dispatch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -46,6 +46,8 @@ pub struct EagerProfile {
     pub n_kernels: usize,
     /// Sum of the bodies.
     pub predicted_us: f64,
+    /// How far a body may be off: the largest of all.
+    pub predicted_error: Option<PredictedError>,
     /// What the runtime adds, for all dispatches.
     pub host_us: f64,
     pub dispatches: Vec<Dispatch>,
@@ -66,7 +68,8 @@ impl EagerProfile {
 pub fn profile_eager(graph: &Graph, options: &Options) -> Result<EagerProfile, Error> {
     // Eager kernels compute what their op says, no less.
     let options = Options { target: options.target, numerics: Numerics::Exact, ..Options::default() };
-    let mut bodies: BTreeMap<String, Result<f64, String>> = BTreeMap::new();
+    let mut bodies: BTreeMap<String, Result<(f64, Option<PredictedError>), String>> = BTreeMap::new();
+    let mut errors: Vec<PredictedError> = Vec::new();
     let (mut dispatches, mut host_nodes) = (Vec::new(), Vec::new());
     for Kernel { node, target, graph } in kernels(graph) {
         let key = graph.to_string();
@@ -79,7 +82,10 @@ pub fn profile_eager(graph: &Graph, options: &Options) -> Result<EagerProfile, E
             }
         };
         match body {
-            Ok(body_us) => dispatches.push(Dispatch { node, target, body_us }),
+            Ok((body_us, error)) => {
+                dispatches.push(Dispatch { node, target, body_us });
+                errors.extend(error);
+            }
             Err(reason) => host_nodes.push(HostNode { node, target, reason }),
         }
     }
@@ -88,6 +94,7 @@ pub fn profile_eager(graph: &Graph, options: &Options) -> Result<EagerProfile, E
         n_dispatches,
         n_kernels: bodies.values().filter(|body| body.is_ok()).count(),
         predicted_us: dispatches.iter().map(|dispatch| dispatch.body_us).sum(),
+        predicted_error: errors.into_iter().max_by(|one, other| one.percent.total_cmp(&other.percent)),
         host_us: microseconds(RUNTIME.dispatch().dispatch_ps) * n_dispatches as f64,
         dispatches,
         host_nodes,
@@ -95,7 +102,7 @@ pub fn profile_eager(graph: &Graph, options: &Options) -> Result<EagerProfile, E
 }
 
 /// Predicted body of a kernel, or why it cannot be compiled by itself.
-fn body_us(graph: &Graph, options: &Options) -> Result<Result<f64, String>, Error> {
+fn body_us(graph: &Graph, options: &Options) -> Result<Result<(f64, Option<PredictedError>), String>, Error> {
     let compiled = match compile(graph, options, &mut Unwatched) {
         Ok(compiled) => compiled,
         Err(Error::Unsupported { nodes, .. }) => {
@@ -104,7 +111,8 @@ fn body_us(graph: &Graph, options: &Options) -> Result<Result<f64, String>, Erro
         Err(error) => return Err(error),
     };
     let neff = compiled.neff.ok_or_else(|| Error::Internal("a whole compilation gives a NEFF".to_owned()))?;
-    Ok(Ok(microseconds(Executable::load(&neff)?.timeline()?.body_ps)))
+    let timeline = Executable::load(&neff)?.timeline()?;
+    Ok(Ok((microseconds(timeline.body_ps), PredictedError::of(&timeline))))
 }
 
 /// One FX node as a graph of its own.

@@ -4,6 +4,7 @@
 
 use std::fmt::Write;
 
+use ir::target::accuracy::Accuracy;
 use ir::target::host::HostRuntime;
 use passes::canonicalize::ROUND_LIMIT;
 use passes::fuse::StopReason;
@@ -58,6 +59,10 @@ pub struct Report {
     pub sbuf_peak_bytes: Option<u64>,
     /// Device body: first trigger to last completion.
     pub predicted_us: Option<f64>,
+    /// How far the predicted times may be off; absent where no kernel of this chip was measured.
+    pub predicted_error: Option<PredictedError>,
+    /// Assumed hardware numbers that the prediction rests on.
+    pub assumed_numbers: Vec<String>,
     /// What the vendor's tools call device latency.
     pub nc_us: Option<f64>,
     /// What the vendor's profiler calls total time.
@@ -100,6 +105,42 @@ pub struct PassEntry {
     pub name: String,
     pub seconds: f64,
     pub statistics: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Agreement of predictions with measured kernels whose time goes into the same kind of work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PredictedError {
+    /// Nine of ten predictions were at most this far off.
+    pub percent: f64,
+    /// Half of them.
+    pub median_percent: f64,
+    /// Measured kernels.
+    pub n_rows: u32,
+    /// What the time goes into: `compute`, `transfers` or `latency`.
+    pub work: String,
+}
+
+impl PredictedError {
+    /// Of a timeline; `None` where no kernel of its chip and kind was measured.
+    pub fn of(timeline: &Timeline) -> Option<PredictedError> {
+        let Accuracy { n_rows, median_permille, p90_permille } = timeline.accuracy;
+        (n_rows > 0).then(|| PredictedError {
+            percent: f64::from(p90_permille) / 10.0,
+            median_percent: f64::from(median_permille) / 10.0,
+            n_rows,
+            work: timeline.bound.work().name().to_owned(),
+        })
+    }
+}
+
+/// The expected error of a prediction in words.
+pub fn predicted_error_text(error: Option<&PredictedError>) -> String {
+    match error {
+        Some(PredictedError { percent, n_rows, work, .. }) => {
+            format!("± {percent:.0} % (9 of 10 of {n_rows} measured kernels; time goes into {work})")
+        }
+        None => "unknown: no kernel of this chip and kind was measured".to_owned(),
+    }
 }
 
 /// Busy time of each engine; `dma` is the time in which any data moves.
@@ -166,6 +207,8 @@ impl Report {
         self.hbm_write_bytes = Some(timeline.hbm_write_bytes);
         self.sbuf_peak_bytes = Some(timeline.sbuf_peak_bytes * N_PARTITIONS);
         self.predicted_us = Some(microseconds(timeline.body_ps));
+        self.predicted_error = PredictedError::of(timeline);
+        self.assumed_numbers = timeline.assumed.iter().map(|&name| name.to_owned()).collect();
         self.nc_us = Some(microseconds(timeline.nc_ps));
         self.total_us = Some(microseconds(timeline.total_ps));
         self.host_us = Some(microseconds(RUNTIME.dispatch().dispatch_ps));
@@ -248,6 +291,12 @@ impl Report {
         }
         if let Some(bound) = self.bound {
             writeln!(text, "  {:<22}{bound}", "bound by").expect("strings take all text");
+            let error = predicted_error_text(self.predicted_error.as_ref());
+            writeln!(text, "  {:<22}{error}", "expected error").expect("strings take all text");
+        }
+        if !self.assumed_numbers.is_empty() {
+            let names = self.assumed_numbers.join(", ");
+            writeln!(text, "  {:<22}{names}: see docs/timing.md", "rests on assumed").expect("strings take all text");
         }
         text
     }
@@ -316,7 +365,7 @@ mod tests {
         let keys = "graph target numerics neff_bytes compile_seconds cache passes limits n_nodes n_kernels n_instructions \
             n_compute_instructions n_dispatches hbm_read_bytes hbm_write_bytes compulsory_bytes spill_bytes \
             converted_weight_bytes \
-            sbuf_peak_bytes predicted_us nc_us total_us host_us engine_busy_us bound fusions unsupported host_ops \
+            sbuf_peak_bytes predicted_us predicted_error assumed_numbers nc_us total_us host_us engine_busy_us bound fusions unsupported host_ops \
             max_abs_error max_rel_error eager_abs_error ok";
         for key in keys.split_whitespace() {
             assert!(report.get(key).is_some(), "`{key}` is missing");

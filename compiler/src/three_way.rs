@@ -14,7 +14,7 @@ use crate::eager::profile_eager;
 use crate::error::Error;
 use crate::execute::Executable;
 use crate::pipeline::{Options, Unwatched, compile};
-use crate::report::{RUNTIME, microseconds};
+use crate::report::{PredictedError, RUNTIME, microseconds, predicted_error_text};
 
 /// Published times of the naive spelling's operators: name, calls, all calls together in
 /// microseconds.
@@ -52,6 +52,8 @@ pub struct ThreeWay {
     pub ways: [Row; 3],
     /// The operators of naive eager.
     pub operators: Vec<Row>,
+    /// How far the compiled body may be off.
+    pub predicted_error: Option<PredictedError>,
 }
 
 impl ThreeWay {
@@ -96,6 +98,8 @@ impl ThreeWay {
             self.predicted_ratio()
         )
         .expect("strings take all text");
+        let error = predicted_error_text(self.predicted_error.as_ref());
+        writeln!(table, "body of the compiled norm: {error}").expect("strings take all text");
         table
     }
 }
@@ -126,18 +130,22 @@ pub fn three_way(naive: &Graph, built_in: &Graph, options: &Options) -> Result<T
         let (n_calls, body_us) = by_operator.get(name).copied().unwrap_or_default();
         row(name, published_us, n_calls, body_us)
     });
+    let (built_in_us, _) = compiled_body_us(built_in, options)?;
+    let (compiled_us, predicted_error) = compiled_body_us(naive, options)?;
     Ok(ThreeWay {
+        predicted_error,
         operators: operators.collect(),
         ways: [
             row("naive, eager", published[0], eager.n_dispatches, eager.predicted_us),
-            row("built-in, one NEFF", published[1], 1, compiled_body_us(built_in, options)?),
-            row("naive, compiled", published[2], 1, compiled_body_us(naive, options)?),
+            row("built-in, one NEFF", published[1], 1, built_in_us),
+            row("naive, compiled", published[2], 1, compiled_us),
         ],
     })
 }
 
-fn compiled_body_us(graph: &Graph, options: &Options) -> Result<f64, Error> {
+fn compiled_body_us(graph: &Graph, options: &Options) -> Result<(f64, Option<PredictedError>), Error> {
     let compiled = compile(graph, options, &mut Unwatched)?;
     let neff = compiled.neff.ok_or_else(|| Error::Internal("a whole compilation gives a NEFF".to_owned()))?;
-    Ok(microseconds(Executable::load(&neff)?.timeline()?.body_ps))
+    let timeline = Executable::load(&neff)?.timeline()?;
+    Ok((microseconds(timeline.body_ps), PredictedError::of(&timeline)))
 }

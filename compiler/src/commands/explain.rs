@@ -128,7 +128,7 @@ fn fuse_text(compiled: &Compiled) -> String {
     let regions = if fuse.n_regions == 1 { "1 region".to_owned() } else { format!("{} regions", fuse.n_regions) };
     let mut text = format!(
         "\n{regions}, {} distinct; estimated {before_us:.3} us before, {after_us:.3} us after, no choice below \
-         {bound_us:.3} us\n",
+         {bound_us:.3} us (sums of instruction costs, to compare choices; `neffuse profile` predicts times)\n",
         fuse.n_distinct_regions
     );
     for limit in limits(&compiled.passes) {

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::execute::Executable;
 use crate::import::read_graph;
 use crate::pipeline::Watcher;
-use crate::report::{RUNTIME, Report, bytes_text, microseconds};
+use crate::report::{RUNTIME, Report, bytes_text, microseconds, predicted_error_text};
 use crate::three_way::three_way;
 
 /// Steps of the critical path that are printed.
@@ -168,6 +168,7 @@ fn eager_text(report: &Report, eager: &EagerProfile) -> String {
         RUNTIME.name(),
         wall_us / compiled_us
     );
+    text += &format!("each body {}\n", predicted_error_text(eager.predicted_error.as_ref()));
     text
 }
 
