@@ -239,6 +239,11 @@ impl Fit<'_> {
         text += "\n/// Chip by chip, in the order of compute, transfers and latency.\n";
         text += "pub(super) const ACCURACY: [[Accuracy; 3]; 3] = [\n";
         for chip in TargetName::ALL {
+            if Work::ALL.iter().all(|&work| self.accuracy(chip, work).count == 0) {
+                // As rustfmt writes it.
+                text += "    [Accuracy::NONE, Accuracy::NONE, Accuracy::NONE],\n";
+                continue;
+            }
             text += "    [\n";
             for work in Work::ALL {
                 let found = self.accuracy(chip, work);

@@ -31,9 +31,5 @@ pub(super) const ACCURACY: [[Accuracy; 3]; 3] = [
         Accuracy { n_rows: 44, median_permille: 52, p90_permille: 107 },
         Accuracy { n_rows: 38, median_permille: 44, p90_permille: 96 },
     ],
-    [
-        Accuracy::NONE,
-        Accuracy::NONE,
-        Accuracy::NONE,
-    ],
+    [Accuracy::NONE, Accuracy::NONE, Accuracy::NONE],
 ];
