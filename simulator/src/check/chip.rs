@@ -53,7 +53,7 @@ impl ChipShadow {
 
     /// Adds a read. `stands_for(later, earlier)` says whether a reader makes an earlier one
     /// superfluous: whoever is ordered after the later one is ordered after both.
-    #[inline]
+    #[inline(always)]
     pub fn read(
         &mut self,
         rect: &ChipRect,
@@ -61,11 +61,21 @@ impl ChipShadow {
         stands_for: impl Fn(u32, u32) -> bool,
         mut meet: impl FnMut(Met),
     ) {
-        let (low, high) = rect.bytes;
-        if let Some(cell) = self.only_cell(rect) {
-            read_cell(cell, low, reader, &stands_for, &mut meet);
-            return;
+        match self.only_cell(rect) {
+            Some(cell) => read_cell(cell, rect.bytes.0, reader, &stands_for, &mut meet),
+            None => self.read_columns(rect, reader, stands_for, meet),
         }
+    }
+
+    #[inline(never)]
+    fn read_columns(
+        &mut self,
+        rect: &ChipRect,
+        reader: u32,
+        stands_for: impl Fn(u32, u32) -> bool,
+        mut meet: impl FnMut(Met),
+    ) {
+        let (low, high) = rect.bytes;
         self.split(low);
         self.split(high);
         let mut at = low;
@@ -90,15 +100,21 @@ impl ChipShadow {
     }
 
     /// Adds a write.
-    #[inline]
+    #[inline(always)]
     pub fn write(&mut self, rect: &ChipRect, writer: u32, mut meet: impl FnMut(Met)) {
-        let (low, high) = rect.bytes;
-        if let Some(cell) = self.only_cell(rect) {
-            write_cell(cell, &mut meet);
-            cell.writer = Writer::Instruction(writer);
-            cell.readers.clear();
-            return;
+        match self.only_cell(rect) {
+            Some(cell) => {
+                write_cell(cell, &mut meet);
+                cell.writer = Writer::Instruction(writer);
+                cell.readers.clear();
+            }
+            None => self.write_columns(rect, writer, meet),
         }
+    }
+
+    #[inline(never)]
+    fn write_columns(&mut self, rect: &ChipRect, writer: u32, mut meet: impl FnMut(Met)) {
+        let (low, high) = rect.bytes;
         self.split(low);
         self.split(high);
         let mut at = low;
@@ -119,8 +135,8 @@ impl ChipShadow {
             at = column.end;
             self.n_cells = self.n_cells + n_after - n_before;
         }
-        let written =
-            Cell { partitions: rect.partitions, writer: Writer::Instruction(writer), readers: Readers::default() };
+        let readers = Readers::default();
+        let written = Cell { partitions: rect.partitions, writer: Writer::Instruction(writer), readers };
         if is_alone {
             self.replace(low, high, written);
             return;
@@ -154,7 +170,7 @@ impl ChipShadow {
     }
 
     /// The one history of a rectangle, where that is exactly all that it meets.
-    #[inline]
+    #[inline(always)]
     fn only_cell(&mut self, rect: &ChipRect) -> Option<&mut Cell> {
         let (low, high) = rect.bytes;
         if !self.starts.contains(low as usize) {
@@ -225,7 +241,7 @@ impl ChipShadow {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn read_cell(
     cell: &mut Cell,
     first_byte: u32,
@@ -240,7 +256,7 @@ fn read_cell(
     super::shadow::add_reader(&mut cell.readers, reader, stands_for);
 }
 
-#[inline]
+#[inline(always)]
 fn write_cell(cell: &Cell, meet: &mut impl FnMut(Met)) {
     if cell.writer == Writer::Nobody {
         cell.readers.iter().for_each(|&reader| meet(Met::ReadTooEarlyBy(reader)));

@@ -384,7 +384,7 @@ impl<Clocks: Proof> MemoryChecker<'_, Clocks> {
 }
 
 /// Keeps what an access has met, unless it is an earlier instruction that is known to be complete.
-#[inline]
+#[inline(always)]
 fn note(met: &mut Vec<(Rect, Met)>, rect: &ChipRect, found: Met, is_ordered: impl Fn(u32) -> bool) {
     let is_right = match found {
         Met::WrittenBy(Writer::Instruction(earlier))

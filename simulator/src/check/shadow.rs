@@ -40,6 +40,12 @@ pub(super) fn add_reader(readers: &mut Readers, reader: u32, stands_for: &impl F
     if readers.last() == Some(&reader) {
         return;
     }
+    if let [earlier] = readers[..]
+        && stands_for(reader, earlier)
+    {
+        readers[0] = reader;
+        return;
+    }
     readers.retain(|earlier| !stands_for(reader, *earlier));
     readers.push(reader);
 }

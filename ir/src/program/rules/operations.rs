@@ -43,20 +43,18 @@ pub(super) fn check_engine_and_memory(
         InstructionKind::Dma { .. } | InstructionKind::Sync => true,
     };
     checker.require(has_it, Rule::Engine, || format!("cannot run on {} of {}", engine.name(), target.name));
-    let (reads_psum, writes_psum) = (
-        accesses.tile_reads.iter().any(|view| checker.in_psum(view)),
-        accesses.tile_writes.iter().any(|view| checker.in_psum(view)),
-    );
+    let some_in_psum = |views: &[&TileView]| views.iter().any(|view| checker.in_psum(view));
     match engine {
         Engine::Pool => {
-            checker.require(!reads_psum && !writes_psum, Rule::Memory, || "touches PSUM, which pool cannot reach");
+            let touches_psum = some_in_psum(&accesses.tile_reads) || some_in_psum(&accesses.tile_writes);
+            checker.require(!touches_psum, Rule::Memory, || "touches PSUM, which pool cannot reach");
         }
         Engine::Pe => {
             // An accumulating matmul reads its result too, which lies in PSUM.
             let operands_in_psum = if let InstructionKind::Matmul { stationary, moving, .. } = kind {
                 checker.in_psum(stationary) || checker.in_psum(moving)
             } else {
-                reads_psum
+                some_in_psum(&accesses.tile_reads)
             };
             checker.require(!operands_in_psum, Rule::Memory, || "reads an operand from PSUM; pe reads SBUF");
             for view in accesses.tile_reads.iter().chain(&accesses.tile_writes) {

@@ -1,5 +1,7 @@
 //! Rules of whole streams.
 
+use smallvec::SmallVec;
+
 use super::{Rule, Violation};
 use crate::program::{Engine, Instruction, InstructionKind, Space, TableSet, Tile, TileView};
 use crate::target::Target;
@@ -74,9 +76,10 @@ impl Region {
 
     /// The same partitions of all banks that the region touches.
     fn zone(&self, bank_bytes: i64) -> Region {
+        // Banks have powers of two of bytes.
         let (low, high) = self.bytes;
-        let end = ((high - 1).div_euclid(bank_bytes) + 1) * bank_bytes;
-        Region { partitions: self.partitions, bytes: (low.div_euclid(bank_bytes) * bank_bytes, end) }
+        let within = bank_bytes - 1;
+        Region { partitions: self.partitions, bytes: (low & !within, ((high - 1) | within) + 1) }
     }
 
     /// What is left of the region without another that overlaps it.
@@ -96,6 +99,8 @@ impl Region {
 
 /// An accumulation group: what a matmul without accumulation has started.
 struct Group<'a> {
+    /// Of the matmul that has started it.
+    position: usize,
     region: Region,
     /// Its partitions of the banks that it lies in.
     zone: Region,
@@ -133,13 +138,20 @@ pub fn check_psum_groups<'a>(
 pub struct PsumGroups<'a> {
     bank_bytes: i64,
     tiles: &'a [Tile],
-    groups: Vec<Group<'a>>,
+    /// By bank, as far as banks have numbers of their own.
+    groups: [Vec<Group<'a>>; N_BUCKETS],
+    /// Some group lies in more than one bank.
+    is_any_wide: bool,
 }
+
+/// As many as any chip has banks.
+const N_BUCKETS: usize = 8;
 
 impl<'a> PsumGroups<'a> {
     /// No groups.
     pub fn new(target: &Target, tiles: &'a [Tile]) -> PsumGroups<'a> {
-        PsumGroups { bank_bytes: i64::from(target.psum_bank_bytes), tiles, groups: Vec::new() }
+        let bank_bytes = i64::from(target.psum_bank_bytes);
+        PsumGroups { bank_bytes, tiles, groups: Default::default(), is_any_wide: false }
     }
 
     /// Takes the next instruction; what is wrong with it.
@@ -150,29 +162,42 @@ impl<'a> PsumGroups<'a> {
             _ => return None,
         };
         let region = Region::around(dst, self.tiles);
+        let zone = region.zone(self.bank_bytes);
+        self.is_any_wide |= zone.bytes.1 - zone.bytes.0 > self.bank_bytes;
+        let own = (zone.bytes.0 / self.bank_bytes) as usize % N_BUCKETS;
+        let buckets = if self.is_any_wide { 0..N_BUCKETS } else { own..own + 1 };
         if accumulates {
-            let (message, earlier) = continuation_fault(&self.groups, dst, region)?;
+            let groups = self.groups[buckets].iter().flatten();
+            let (message, earlier) = continuation_fault(groups, dst, region)?;
             let violation = Violation { rule: Rule::PsumGroup, message: message.to_owned() };
             return Some(StreamViolation { position, earlier, violation });
         }
-        let zone = region.zone(self.bank_bytes);
-        let started = Group { region, zone, strided: is_strided(dst).then_some(dst), interrupted_by: None };
-        self.groups.retain_mut(|group| {
-            if !zone.overlaps(&group.zone) {
-                return true;
-            }
-            group.interrupted_by.get_or_insert(position);
-            !(region.contains(&group.region) && (started.strided.is_none() || group.holds(dst)))
-        });
-        self.groups.push(started);
+        let started = Group { region, zone, position, strided: is_strided(dst).then_some(dst), interrupted_by: None };
+        for groups in &mut self.groups[buckets] {
+            groups.retain_mut(|group| {
+                if !zone.overlaps(&group.zone) {
+                    return true;
+                }
+                group.interrupted_by.get_or_insert(position);
+                !(region.contains(&group.region) && (started.strided.is_none() || group.holds(dst)))
+            });
+        }
+        self.groups[own].push(started);
         None
     }
 }
 
 /// What is wrong with adding to a region, and the matmul that has made it wrong.
-fn continuation_fault(groups: &[Group<'_>], dst: &TileView, region: Region) -> Option<(&'static str, Option<usize>)> {
-    let mut own = groups.iter().rev().filter(|group| group.region.overlaps(&region) && group.holds(dst)).peekable();
-    if own.peek().is_some_and(|group| group.interrupted_by.is_none() && group.region.contains(&region)) {
+fn continuation_fault<'a>(
+    groups: impl Iterator<Item = &'a Group<'a>>,
+    dst: &TileView,
+    region: Region,
+) -> Option<(&'static str, Option<usize>)> {
+    let mut own: SmallVec<[&Group<'_>; 4]> =
+        groups.filter(|group| group.region.overlaps(&region) && group.holds(dst)).collect();
+    // The latest one decides for what it holds.
+    own.sort_unstable_by_key(|group| std::cmp::Reverse(group.position));
+    if own.first().is_some_and(|group| group.interrupted_by.is_none() && group.region.contains(&region)) {
         return None;
     }
     let mut rest = vec![region];

@@ -68,8 +68,9 @@ fn check_address(checker: &mut Checker<'_>, view: &TileView) {
         Space::Psum => target.psum_bytes(),
     };
     checker.require(high <= i64::from(usable), Rule::Extent, || format!("touches bytes up to {high} of {usable}"));
+    // Both ends of an operand within a bank, whose size is a power of two, differ in low bits only.
     let bank = i64::from(target.psum_bank_bytes);
-    let crosses = tile.space == Space::Psum && !target.matmul_spans_banks && low / bank != (high - 1) / bank;
+    let crosses = tile.space == Space::Psum && !target.matmul_spans_banks && low ^ (high - 1) >= bank;
     checker
         .require(!crosses, Rule::Bank, || format!("touches PSUM bytes {low}..{high}, in more than one bank of {bank}"));
 }
