@@ -9,6 +9,7 @@
 #   make mutations  every program of the tests damaged in every place; half an hour
 #   make fit    timing constants fitted to measured kernels, docs/timing.md; some minutes
 #   make fuzz   every reader of files, FUZZ_SECONDS each; make fuzz-short takes a minute
+#   make random SEEDS=0..10000  random programs and graphs through all stages
 #   make bench-calls  what a call through torch.compile costs beside the work
 
 SHELL := /bin/bash
@@ -20,7 +21,7 @@ RUST_SOURCES := $(shell find ir passes codegen neff simulator compiler python/sr
 	Cargo.toml Cargo.lock $(wildcard */Cargo.toml)
 WHEEL_SOURCES := $(RUST_SOURCES) pyproject.toml $(wildcard python/neffuse/*.py)
 
-.PHONY: fit dev demo test test-rust test-python snapshots lint bench bench-calls mutations fuzz fuzz-short fuzz-tool
+.PHONY: fit dev demo test test-rust test-python snapshots lint bench bench-calls mutations fuzz fuzz-short fuzz-tool random
 
 dev: target/release/neffuse .venv/.wheel
 
@@ -91,6 +92,13 @@ fuzz: fuzz-tool
 # Seven targets in a minute.
 fuzz-short: FUZZ_SECONDS := 8
 fuzz-short: fuzz
+
+SEEDS ?= 0..10000
+
+# A line for each failure, with how to run its seed again, and one about all of them.
+random:
+	@NEFFUSE_RANDOM_SEEDS=$(SEEDS) cargo test --locked --quiet --test acceptance many_random \
+		-- --ignored --nocapture | sed -n '/seed/p'
 
 bench-calls: dev
 	$(BIN)/python benches/call_overhead.py

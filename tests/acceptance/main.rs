@@ -5,6 +5,7 @@ mod independence;
 mod mutations;
 mod numbers;
 mod numerics;
+mod random;
 mod ranges;
 mod rms_norm;
 mod snapshots;
