@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use ir::ops::{
-    Cos, Div, Erf, Exp, Gelu, GeluTanh, LayerNorm, Log, LogSoftmax, Op, Reciprocal, Relu, RmsNorm, Rsqrt, Sigmoid,
-    Sign, Silu, Sin, Softmax, Softplus, Sqrt, Tanh,
+    Cos, Div, Erf, Exp, Full, Gelu, GeluTanh, LayerNorm, Log, LogSoftmax, Op, Reciprocal, Relu, RmsNorm, Rsqrt,
+    Sigmoid, Sign, Silu, Sin, Softmax, Softplus, Sqrt, Tanh,
 };
 use ir::program::{ActivationFunction, InstructionKind};
 use ir::reference::{Rounding, Value, round_float};
@@ -147,6 +147,27 @@ fn quotients_of_numbers_of_every_size() {
         }
     }
     assert!(worst[0] <= 0.5 && worst[1] > 0.5, "bf16 is rounded right, f32 nearly: {worst:?}");
+}
+
+#[test]
+fn quotients_by_constants() {
+    let numbers = f32_edges();
+    let shape = [numbers.len() / N_COLUMNS, N_COLUMNS];
+    for divisor in [3.0, 1.7e10, 0.1, 1e-30, 1e-40, -4.0] {
+        let divisor = round_float(Dtype::F32, divisor);
+        let mut graph = Graph::new("g");
+        let x = graph.push_input("x", TensorType::new(Dtype::F32, shape), ir::graph::InputRole::Dynamic);
+        let constant = graph.push_value_of(Full::scalar(divisor, Dtype::F32).into(), &[], &[]).expect("a constant");
+        let quotient = graph.push_value_of(Div.into(), &[x, constant], &[]).expect("f32 by f32");
+        graph.push_output(quotient);
+        let results = run(&graph, &[Value::floats(&shape, numbers.clone())], TargetName::Trn2).unwrap();
+        for (&dividend, &result) in numbers.iter().zip(floats(&results[0])) {
+            let exact = dividend / divisor;
+            // A rule may have made it a product with the rounded reciprocal.
+            let is_near = ulps(result, exact, Dtype::F32) <= 1.5 || (result - exact).abs() <= 8.0 * 2f64.powi(-149);
+            assert!(is_near, "{dividend:e} / {divisor:e} = {result:e}, not {exact:e}");
+        }
+    }
 }
 
 /// Rows whose numbers are all of one size, for all sizes; with one larger or smaller than the others;

@@ -176,7 +176,9 @@ pub(super) fn div_sqrt(builder: &mut Builder<'_>, term: &Term) -> Result<Option<
 pub(super) fn div_broadcast(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
     let Some((lhs, rhs)) = pair(term).filter(|_| is_division(&term.op)) else { return Ok(None) };
     let is_wider = builder.ty(rhs).n_elements() < builder.ty(lhs).n_elements();
-    if !is_wider || !builder.dtype(lhs).is_float() {
+    // Of a denormal number it is infinite.
+    let is_tiny = builder.scalar(rhs).is_some_and(|divisor| !((1.0 / divisor) as f32).is_normal());
+    if !is_wider || is_tiny || !builder.dtype(lhs).is_float() {
         return Ok(None);
     }
     let factor = builder.value(Reciprocal, &[rhs], &term.locations)?;
