@@ -78,7 +78,7 @@ fit:
 	cargo run --release --locked --package timing -- fit --write
 
 mutations:
-	cargo test --locked --test acceptance -- --ignored --nocapture all_mutants_are_reported
+	cargo test --locked --test acceptance -- --ignored --nocapture mutations::everywhere
 
 CARGO_FUZZ := 0.13.1
 FUZZ_SECONDS ?= 300
