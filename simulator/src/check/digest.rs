@@ -83,6 +83,8 @@ pub(super) enum Updaters {
 pub(super) struct Semaphore {
     pub updaters: Updaters,
     pub total: u64,
+    pub n_updates: u64,
+    pub n_waits: u64,
     /// The update that takes it beyond its width, in stream order.
     pub overflows_at: Option<u32>,
 }
@@ -165,6 +167,7 @@ impl Digest {
             semaphore.updaters = if semaphore.updaters == Updaters::Nobody { own } else { Updaters::Several };
         }
         semaphore.total += u64::from(update.add);
+        semaphore.n_updates += 1;
         if semaphore.overflows_at.is_none() && semaphore.total > u64::from(machine.target.semaphore_max) {
             semaphore.overflows_at = Some(flat as u32);
         }
@@ -181,7 +184,7 @@ impl Digest {
     fn push(&mut self, instruction: &Instruction, accesses: &Accesses<'_>, position: u32) {
         let mut waits = [(0, 0); 2];
         for (slot, wait) in waits.iter_mut().zip(&instruction.waits) {
-            self.semaphore(wait.semaphore);
+            self.semaphore(wait.semaphore).n_waits += 1;
             *slot = (wait.semaphore, wait.at_least);
         }
         let class = match &instruction.kind {

@@ -10,14 +10,14 @@
 use ir::program::{Engine, InstructionKind, Wait};
 
 use super::clocks::{N_ENGINES, Proof};
-use super::digest::Digest;
+use super::digest::{Digest, Updaters};
 use crate::machine::Machine;
 
 /// More rounds only find order in programs that build it from many shared semaphores.
 const MOST_ROUNDS: usize = 8;
 
 /// Pairs of instructions that may be looked at in each round.
-const MOST_PAIRS: u64 = 1 << 28;
+const MOST_PAIRS: u64 = 1 << 26;
 
 /// A set of transfers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,7 +100,12 @@ impl<'a> ExactClocks<'a> {
     /// True where a program is too large for this.
     pub fn takes_long(digest: &Digest) -> bool {
         let n_instructions = digest.steps.len() as u64;
-        n_instructions * (n_instructions + digest.n_transfers as u64) > MOST_PAIRS
+        let n_pairs = n_instructions.saturating_mul(n_instructions);
+        // Every wait looks at all pairs of updates.
+        let of_waits = digest.semaphores.iter().filter(|semaphore| !matches!(semaphore.updaters, Updaters::Engine(_)));
+        let of_waits = of_waits
+            .map(|semaphore| semaphore.n_updates.saturating_mul(semaphore.n_updates).saturating_mul(semaphore.n_waits));
+        of_waits.fold(n_pairs, u64::saturating_add) > MOST_PAIRS
     }
 
     /// `order` is one that all waits allow.
