@@ -34,5 +34,5 @@ def without_waits(neff):
 def test_nothing_is_loaded_that_fails_its_checks():
     compiled = _neffuse.compile(GRAPH.read_bytes(), cache=False)
     assert _neffuse.load(compiled.neff, weights=[]).simulated_ns == 0
-    with pytest.raises(_neffuse.InternalError, match="race-read-after-write.*dma_copy.*dve"):
+    with pytest.raises(_neffuse.InternalError, match=r"race-read-after-write.*dma_copy.*dve"):
         _neffuse.load(without_waits(compiled.neff), weights=[])
