@@ -10,7 +10,7 @@ use passes::canonicalize::ROUND_LIMIT;
 use passes::fuse::StopReason;
 use passes::manager::PassReport;
 use serde::{Deserialize, Serialize};
-use simulator::{Bound, Timeline};
+use simulator::Timeline;
 
 use crate::error::Error;
 use crate::execute::Executable;
@@ -221,7 +221,7 @@ impl Report {
             sp: microseconds(busy.sp_ps),
             dma: microseconds(busy.dma_ps),
         });
-        self.bound = Some(bound_name(timeline.bound));
+        self.bound = Some(timeline.bound.name());
     }
 
     /// Adds errors against the truth.
@@ -322,18 +322,6 @@ pub fn bytes_text(bytes: u64) -> String {
 /// Picoseconds as microseconds.
 pub fn microseconds(picoseconds: u64) -> f64 {
     picoseconds as f64 / 1e6
-}
-
-/// Name of a bound in reports.
-pub fn bound_name(bound: Bound) -> &'static str {
-    match bound {
-        Bound::Pe => "pe",
-        Bound::Act => "act",
-        Bound::Dve => "dve",
-        Bound::Pool => "pool",
-        Bound::Dma => "dma",
-        Bound::Latency => "latency",
-    }
 }
 
 /// The limits at which passes stopped.
