@@ -183,6 +183,14 @@ impl Map {
         joined
     }
 
+    /// The tiles that hold elements.
+    pub fn tiles_read(&self) -> impl Iterator<Item = TileId> + '_ {
+        self.pieces.iter().filter_map(|piece| match piece.base {
+            Base::Tile(tile) => Some(tile),
+            Base::Hbm(_) => None,
+        })
+    }
+
     /// True when every piece lies in HBM.
     pub fn is_hbm(&self) -> bool {
         self.pieces.iter().all(|piece| matches!(piece.base, Base::Hbm(_)))
@@ -406,6 +414,7 @@ fn regroup(
         let this = piece.axes[axis];
         merged = Some(match merged {
             None => (this, piece.start[axis]),
+            Some((outer, first)) if outer.count == 1 => (this, first * old_shape[axis] + piece.start[axis]),
             Some((outer, first)) => {
                 let count = old_shape[axis] as i64;
                 let whole = this.count == old_shape[axis];

@@ -131,10 +131,9 @@ fn result_layout(graph: &Graph, node: &Node, layouts: &[Option<Layout>]) -> Opti
             Some(Layout { n_outer: n_batch as u8, n_partition: (result.rank() - 1 - n_batch) as u8 })
         }
         OpClass::Movement => {
-            let Op::Reshape(_) = node.op else { return None };
             let operand = node.operands[0];
             let layout = layouts[operand.index()]?;
-            layout_with_extents(&result.shape, layout.extents(&graph.ty(operand).shape))
+            moved_layout(node, layout, &graph.ty(operand).shape, &result.shape)
         }
         // It lies in device memory.
         OpClass::Indexing if matches!(node.op, Op::ScatterRows(_)) => None,
@@ -147,6 +146,46 @@ fn result_layout(graph: &Graph, node: &Node, layouts: &[Option<Layout>]) -> Opti
         }
         OpClass::Creation => None,
     }
+}
+
+/// The layout under which a moved value's elements stay on their partitions, if there is one.
+fn moved_layout(node: &Node, layout: Layout, operand: &[usize], result: &[usize]) -> Option<Layout> {
+    let (split, rows_end) = (usize::from(layout.n_outer), usize::from(layout.n_outer + layout.n_partition));
+    let is_row = |axis: usize| (split..rows_end).contains(&axis);
+    match &node.op {
+        Op::Reshape(_) => {
+            let extents = layout.extents(operand);
+            layout_with_extents(result, extents).or_else(|| split_free(result, extents))
+        }
+        Op::Transpose(op) => {
+            // Rows must stay neighbours in their order; what comes before them is outer.
+            let long = |axis: &usize| operand[*axis] != 1 && is_row(*axis);
+            let rows: Vec<usize> = op.perm.iter().copied().filter(long).collect();
+            if rows.is_empty() || !rows.is_sorted() {
+                return None;
+            }
+            let position = |axis: usize| op.perm.iter().position(|&from| from == axis);
+            let (first, last) = (position(rows[0])?, position(*rows.last()?)?);
+            let between = op.perm[first..=last].iter().all(|&axis| operand[axis] == 1 || is_row(axis));
+            between.then(|| Layout { n_outer: first as u8, n_partition: (last + 1 - first) as u8 })
+        }
+        Op::Slice(op) => (!is_row(op.axis)).then_some(layout),
+        Op::Concat(op) => (!is_row(op.axis)).then_some(layout),
+        _ => None,
+    }
+}
+
+/// A layout of rows and free elements only, for a shape whose leading dimensions are the rows.
+fn split_free(shape: &[usize], (n_outer, n_rows, _): (usize, usize, usize)) -> Option<Layout> {
+    if n_outer != 1 {
+        return None;
+    }
+    let mut count = 1;
+    let rows_end = (0..=shape.len()).find(|&end| {
+        count = shape[..end].iter().product();
+        count == n_rows
+    })?;
+    Some(Layout { n_outer: 0, n_partition: rows_end as u8 })
 }
 
 fn row_layout(graph: &Graph, node: &Node, layouts: &[Option<Layout>]) -> Option<Layout> {

@@ -7,30 +7,46 @@
 use ir::ops::Activation;
 use ir::program::{ActivationFunction, AluOp, Engine, InstructionKind, ScalarOperand, Space, TileId, TileView};
 use ir::types::Shape;
-use ir::{Dtype, Node, Op, ValueId};
+use ir::{Dtype, Node, NodeId, Op, TensorType, ValueId};
 use smallvec::SmallVec;
 
 use super::Lowerer;
+use super::rowwise::ROW_ELEMENTS;
 use super::storage::{Frame, Operand, TileSet, contiguous, layout, stored_dtype, view};
 use crate::map::{Axis, Base, Grid, N_PARTITIONS, Piece};
 
 /// What a contraction is, with shared operands' batches merged into rows.
-struct Contraction {
-    lhs: ValueId,
-    rhs: ValueId,
+#[derive(Clone, Debug)]
+pub(super) struct Contraction {
+    pub lhs: ValueId,
+    pub rhs: ValueId,
     bias: Option<ValueId>,
     activation: Activation,
-    transpose_lhs: bool,
-    transpose_rhs: bool,
-    n_batches: usize,
-    n_rows: usize,
-    n_inner: usize,
-    n_columns: usize,
+    pub transpose_lhs: bool,
+    pub transpose_rhs: bool,
+    pub n_batches: usize,
+    pub n_rows: usize,
+    pub n_inner: usize,
+    pub n_columns: usize,
     /// True where all batches share the right operand.
     shared: bool,
     dtype: Dtype,
     /// Element type that the PE reads.
-    operand_dtype: Dtype,
+    pub operand_dtype: Dtype,
+}
+
+impl Contraction {
+    /// Rows and columns of both operands as they are stored, where there is one batch.
+    pub(super) fn stored_shapes(&self) -> ((usize, usize), (usize, usize)) {
+        let turned = |shape: (usize, usize), is_turned: bool| if is_turned { (shape.1, shape.0) } else { shape };
+        let lhs = turned((self.n_rows, self.n_inner), self.transpose_lhs);
+        (lhs, turned((self.n_inner, self.n_columns), self.transpose_rhs))
+    }
+
+    /// True where the result is the sum itself.
+    pub(super) fn is_plain(&self) -> bool {
+        self.bias.is_none() && self.activation == Activation::None
+    }
 }
 
 /// One operand with its contraction axis on partitions: a tile per 128 of it.
@@ -43,26 +59,42 @@ struct OperandTiles {
 }
 
 impl Lowerer<'_> {
-    pub(super) fn contraction(&mut self, node: &Node) {
+    pub(super) fn contraction(&mut self, id: NodeId, node: &Node) {
         let contraction = self.describe(node);
+        if self.blocked_contraction(id, node, &contraction) {
+            return;
+        }
         let result = node.results[0];
         let ty = self.graph.ty(result).clone();
         let result_layout = self.graph.layouts[result.index()].expect("contractions are placed");
-        let grid = Grid::new(&ty.shape, result_layout, contraction.n_batches);
+        let per_tile = self.batches_per_tile(&contraction, &ty);
+        let grid = Grid::new(&ty.shape, result_layout, per_tile);
         let dtype = stored_dtype(contraction.dtype);
-        let n_free = contraction.n_batches * contraction.n_columns;
-        let tiles: Vec<TileId> = (0..grid.n_blocks())
-            .map(|block| self.new_tile("value", Space::Sbuf, dtype, grid.rows(block).len() as u8, n_free))
-            .collect();
+        let mut tiles = Vec::new();
+        for block in 0..grid.n_blocks() {
+            for segment in 0..grid.n_segments() {
+                let n_free = grid.outer(segment).len() * contraction.n_columns;
+                tiles.push(self.new_tile("value", Space::Sbuf, dtype, grid.rows(block).len() as u8, n_free));
+            }
+        }
         for batch in 0..contraction.n_batches {
             let rhs = self.moving(&contraction, batch);
-            for (block, &tile) in tiles.iter().enumerate() {
+            for block in 0..grid.n_blocks() {
+                let tile = tiles[block * grid.n_segments() + batch / per_tile];
                 let rows = grid.rows(block);
                 let lhs = self.stationary(&contraction, batch, block);
-                self.block(&contraction, &lhs, &rhs, (tile, batch, rows.len()));
+                self.block(&contraction, &lhs, &rhs, (tile, batch % per_tile, rows.len()));
             }
         }
         self.define_tiles(result, TileSet { shape: ty.shape, grid, dtype, tiles });
+    }
+
+    /// Batches in one tile of the result: all, unless it is so large that parts of it will leave.
+    fn batches_per_tile(&self, contraction: &Contraction, ty: &TensorType) -> usize {
+        if ty.size_bytes() < self.large_bytes() {
+            return contraction.n_batches.max(1);
+        }
+        (ROW_ELEMENTS / contraction.n_columns.max(1)).clamp(1, contraction.n_batches.max(1))
     }
 
     fn describe(&self, node: &Node) -> Contraction {
@@ -234,7 +266,7 @@ impl Lowerer<'_> {
     }
 
     /// dst[f, p] = data[p, f] for up to 128 x 128 elements.
-    fn transpose(&mut self, dst: TileView, data: TileView) {
+    pub(super) fn transpose(&mut self, dst: TileView, data: TileView) {
         if self.target.pe_exact_transpose {
             let (n_rows, n_columns) = (usize::from(data.n_partitions), data.n_elements());
             let psum = self.new_tile("transpose", Space::Psum, data.dtype, n_columns as u8, n_rows);
@@ -296,7 +328,7 @@ impl Lowerer<'_> {
         }
     }
 
-    fn evict(&mut self, contraction: &Contraction, dst: TileView, product: TileView, start: usize) {
+    pub(super) fn evict(&mut self, contraction: &Contraction, dst: TileView, product: TileView, start: usize) {
         let function = match contraction.activation {
             Activation::None => None,
             Activation::Relu => Some(ActivationFunction::Relu),

@@ -19,16 +19,21 @@ use smallvec::SmallVec;
 use crate::map::{Map, Piece};
 use crate::place::{Unsupported, layout_with_extents};
 pub use chunked::expand_long_rows;
+use lazy::Units;
+use panels::Panels;
 use rowwise::Group;
 pub(crate) use rowwise::ROW_ELEMENTS;
 pub use sine::LIMIT as SINE_LIMIT;
 use storage::{FilledTiles, Storage, TileSet, high_words, stored_dtype};
 
+mod blocked;
 mod chunked;
 mod contraction;
 mod functions;
 mod indexing;
+mod lazy;
 mod normalize;
+mod panels;
 mod pointwise;
 mod reduce;
 mod rowwise;
@@ -71,6 +76,7 @@ pub fn lower(graph: &Graph, target: TargetName) -> Result<(Program, LowerStats),
     lowerer.flush()?;
     lowerer.store_outputs();
     lowerer.check_length(None)?;
+    lowerer.drop_unused_tiles();
     let stats = lowerer.stats();
     Ok((lowerer.program, stats))
 }
@@ -96,6 +102,14 @@ struct Lowerer<'g> {
     /// Outputs that were stored while they were computed.
     stored_outputs: BTreeMap<usize, ValueId>,
     group: Option<Group>,
+    /// By value: the nodes that read it.
+    readers: Vec<SmallVec<[NodeId; 2]>>,
+    /// What large contractions read.
+    panels: Panels,
+    /// What is made when it is first read.
+    units: Units,
+    /// Tiles of results that are cut along their rows: value, block, first column.
+    column_tiles: BTreeMap<(ValueId, usize, usize), TileId>,
     current_locations: SmallVec<[LocationId; 2]>,
 }
 
@@ -116,6 +130,10 @@ impl<'g> Lowerer<'g> {
             transposes: BTreeMap::new(),
             stored_outputs: BTreeMap::new(),
             group: None,
+            readers: readers(graph),
+            panels: Panels::default(),
+            units: Units::default(),
+            column_tiles: BTreeMap::new(),
             current_locations: SmallVec::new(),
         }
     }
@@ -191,7 +209,7 @@ impl<'g> Lowerer<'g> {
             OpClass::Creation => self.creation(node),
             OpClass::Contraction => match self.too_wide(node) {
                 Some(reason) => return Err(vec![Unsupported { node: Some(id), reason }]),
-                None => self.contraction(node),
+                None => self.contraction(id, node),
             },
             OpClass::Indexing => self.indexing(id, node)?,
             OpClass::Pointwise | OpClass::Reduction | OpClass::Scan | OpClass::Fused => unreachable!("handled above"),
@@ -199,16 +217,15 @@ impl<'g> Lowerer<'g> {
         Ok(())
     }
 
-    /// Why the result of a contraction does not fit on chip, if it does not: all its batches lie in
-    /// one tile.
+    /// Why the result of a contraction does not fit on chip, if it does not: one batch of 128 rows
+    /// lies in one tile where several batches do not share the right operand.
     fn too_wide(&self, node: &Node) -> Option<String> {
-        let result = node.results[0];
-        let layout = self.graph.layouts[result.index()].expect("contractions are placed");
-        let ty = self.graph.ty(result);
-        let (n_outer, _, n_free) = layout.extents(&ty.shape);
-        let n_bytes = n_outer * n_free * stored_dtype(ty.dtype).size_bytes();
+        let ty = self.graph.ty(node.results[0]);
+        let n_bytes = ty.shape.last().copied().unwrap_or(1) * stored_dtype(ty.dtype).size_bytes();
         let limit = self.target.sbuf_usable_bytes as usize;
-        (n_bytes > limit).then(|| format!("a result of {n_bytes} bytes per partition; SBUF holds {limit}"))
+        let is_batched = self.graph.ty(node.operands[1]).rank() > 2;
+        (is_batched && n_bytes > limit)
+            .then(|| format!("a result of {n_bytes} bytes per partition; SBUF holds {limit}"))
     }
 
     fn creation(&mut self, node: &Node) {
@@ -471,6 +488,31 @@ impl<'g> Lowerer<'g> {
         self.emit(Engine::Sp, InstructionKind::Dma { dst, src, queue, gather: None });
     }
 
+    /// Removes tiles that nothing made: parts of results that nothing reads.
+    fn drop_unused_tiles(&mut self) {
+        let n_tiles = self.program.tiles.len();
+        let mut is_used = vec![false; n_tiles];
+        for instruction in &mut self.program.instructions {
+            instruction.kind.for_each_tile_mut(&mut |tile| is_used[tile.index()] = true);
+        }
+        let mut next = 0;
+        let numbers: Vec<u32> = is_used
+            .iter()
+            .map(|&used| {
+                next += u32::from(used);
+                next.wrapping_sub(1)
+            })
+            .collect();
+        if next as usize == n_tiles {
+            return;
+        }
+        let mut used = is_used.into_iter();
+        self.program.tiles.retain(|_| used.next().unwrap_or(false));
+        for instruction in &mut self.program.instructions {
+            instruction.kind.for_each_tile_mut(&mut |tile| *tile = TileId(numbers[tile.index()]));
+        }
+    }
+
     fn stats(&self) -> LowerStats {
         let instructions = &self.program.instructions;
         let is_move = |kind: &InstructionKind| match kind {
@@ -497,6 +539,19 @@ impl<'g> Lowerer<'g> {
     fn define_tiles(&mut self, value: ValueId, set: TileSet) {
         self.storage[value.index()] = Some(Storage::Tiles(set));
     }
+}
+
+/// By value: the nodes that read it, each once.
+fn readers(graph: &Graph) -> Vec<SmallVec<[NodeId; 2]>> {
+    let mut readers: Vec<SmallVec<[NodeId; 2]>> = vec![SmallVec::new(); graph.n_values()];
+    for (id, node) in graph.nodes() {
+        for &operand in &node.operands {
+            if readers[operand.index()].last() != Some(&id) {
+                readers[operand.index()].push(id);
+            }
+        }
+    }
+    readers
 }
 
 /// A name as kernel objects can hold it: a NUL ends their names.

@@ -6,13 +6,16 @@
 //! producer's output conversion.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use ir::graph::NodeId;
+use ir::ops::OpClass;
 use ir::program::{Space, TileId};
 use ir::types::Shape;
 use ir::{Dtype, Node, Op, ValueId};
 
-use super::storage::{Frame, Storage, TileSet, stored_dtype};
+use super::lazy::Unit;
+use super::storage::{Chunk, Frame, Storage, TileSet, stored_dtype};
 use super::{Lowerer, NOT_YET};
 use crate::map::Grid;
 use crate::place::{Unsupported, combined_axes, frame_shape, is_suffix};
@@ -31,8 +34,18 @@ pub(super) struct Group {
     longest_row: usize,
 }
 
+/// A group whose tiles are made one by one.
+#[derive(Clone, Debug)]
+pub(super) struct LazyGroup {
+    nodes: Vec<NodeId>,
+    plan: GroupPlan,
+    outer_per_tile: usize,
+    /// Columns of a tile, where rows are cut.
+    column_length: Option<usize>,
+}
+
 /// What becomes of the nodes of a group.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct GroupPlan {
     /// Nodes whose instruction is part of their only consumer's.
     pub absorbed: BTreeMap<ValueId, NodeId>,
@@ -70,27 +83,146 @@ impl Lowerer<'_> {
             return self.chunked_group(&group.nodes);
         }
         let plan = self.plan(&group);
+        if self.put_off_group(&group, &plan) {
+            return Ok(());
+        }
         let outer_per_tile = (TILE_ELEMENTS / group.longest_row.max(1)).clamp(1, group.extents.0.max(1));
         for &id in &group.nodes {
             self.declare_results(id, outer_per_tile, &plan);
         }
         let grid = self.frame(group.nodes[0], outer_per_tile).grid;
+        let group = LazyGroup { nodes: group.nodes, plan, outer_per_tile, column_length: None };
         for block in 0..grid.n_blocks() {
             for segment in 0..grid.n_segments() {
-                for &id in &group.nodes {
-                    let node = self.graph.node(id);
-                    if plan.absorbed.contains_key(&node.results[0]) || self.is_narrowing_tail(node, &plan) {
-                        continue;
-                    }
-                    self.current_locations = node.locations.clone();
-                    let mut frame = self.frame(id, outer_per_tile);
-                    frame.block = block;
-                    frame.segment = segment;
-                    self.row_instructions(node, &frame, &plan);
-                }
+                self.group_tile(&group, block, segment);
             }
         }
         Ok(())
+    }
+
+    /// Emits all nodes of a group for one tile.
+    pub(super) fn group_tile(&mut self, group: &LazyGroup, block: usize, segment: usize) {
+        for &id in &group.nodes {
+            let node = self.graph.node(id);
+            if group.plan.absorbed.contains_key(&node.results[0]) || self.is_narrowing_tail(node, &group.plan) {
+                continue;
+            }
+            self.locate(id);
+            let mut frame = self.frame(id, group.outer_per_tile);
+            frame.block = block;
+            match group.column_length {
+                Some(length) => self.cut_columns(&mut frame, segment * length, length),
+                None => frame.segment = segment,
+            }
+            self.row_instructions(node, &frame, &group.plan);
+        }
+    }
+
+    fn cut_columns(&self, frame: &mut Frame, start: usize, length: usize) {
+        let last = frame.shape.len() - 1;
+        let row_length = frame.shape[last];
+        let length = length.min(row_length - start);
+        frame.shape[last] = length;
+        frame.grid = Grid::new(&frame.shape, frame.grid.layout, 1);
+        frame.chunk = Some(Chunk { start, length, row_length });
+    }
+
+    /// Declares the results of a group that are large enough to be made when they are read.
+    fn put_off_group(&mut self, group: &Group, plan: &GroupPlan) -> bool {
+        let is_made = |value: &ValueId| !plan.absorbed.contains_key(value) && !plan.narrowed.contains_key(value);
+        let results: Vec<ValueId> =
+            group.nodes.iter().flat_map(|&id| self.graph.node(id).results.clone()).filter(is_made).collect();
+        let n_bytes: usize = results.iter().map(|&value| self.graph.ty(value).size_bytes()).sum();
+        if n_bytes < self.large_bytes() {
+            return false;
+        }
+        let bank = self.bank_columns();
+        let column_length = self.is_cut_by_columns(group).then_some(bank);
+        let outer_per_tile = (bank / group.longest_row.max(1)).clamp(1, group.extents.0.max(1));
+        for &id in &group.nodes {
+            self.declare_results(id, outer_per_tile, plan);
+        }
+        let grid = self.frame(group.nodes[0], outer_per_tile).grid;
+        let n_segments = column_length.map_or(grid.n_segments(), |length| group.longest_row.div_ceil(length));
+        let mut made: Vec<Vec<TileId>> = vec![Vec::new(); grid.n_blocks() * n_segments];
+        for &value in &results {
+            for (position, tile) in self.declare_tiles(value, column_length).into_iter().enumerate() {
+                let per_block = self.n_segments_of(value, column_length);
+                let (block, segment) = (position / per_block, position % per_block);
+                made[block * n_segments + segment].push(tile);
+            }
+        }
+        let depth = self.group_depth(group);
+        let nodes = group.nodes.clone();
+        let lazy = Rc::new(LazyGroup { nodes, plan: plan.clone(), outer_per_tile, column_length });
+        for (position, tiles) in made.iter().enumerate() {
+            let (block, segment) = (position / n_segments, position % n_segments);
+            self.put_off(Unit::Rows { group: Rc::clone(&lazy), block, segment }, tiles, depth);
+        }
+        true
+    }
+
+    /// True where every node is elementwise over the same long rows.
+    fn is_cut_by_columns(&self, group: &Group) -> bool {
+        group.extents.0 == 1
+            && group.longest_row > self.bank_columns()
+            && group.nodes.iter().all(|&id| {
+                let node = self.graph.node(id);
+                let shape = &self.graph.ty(node.results[0]).shape;
+                let layout = self.graph.layouts[node.results[0].index()].expect("row-wise results are placed");
+                node.op.class() == OpClass::Pointwise
+                    && shape.last() == Some(&group.longest_row)
+                    && layout.extents(shape).2 == group.longest_row
+            })
+    }
+
+    fn n_segments_of(&self, value: ValueId, column_length: Option<usize>) -> usize {
+        match (&self.storage[value.index()], column_length) {
+            (Some(Storage::Tiles(set)), None) => set.grid.n_segments(),
+            (_, Some(length)) => self.graph.ty(value).shape.last().map_or(1, |last| last.div_ceil(length)),
+            (_, None) => unreachable!("results of a group are declared as tiles"),
+        }
+    }
+
+    /// Makes the tiles of a declared result known before they are written.
+    fn declare_tiles(&mut self, value: ValueId, column_length: Option<usize>) -> Vec<TileId> {
+        let Some(Storage::Tiles(set)) = self.storage[value.index()].clone() else {
+            unreachable!("results of a group are declared as tiles")
+        };
+        if let Some(length) = column_length {
+            let tiles = self.declare_blocks(value, &set.grid, length);
+            let per_block = self.n_segments_of(value, column_length);
+            for (position, &tile) in tiles.iter().enumerate() {
+                let key = (value, position / per_block, position % per_block * length);
+                self.column_tiles.insert(key, tile);
+            }
+            return tiles;
+        }
+        let mut tiles = Vec::new();
+        for block in 0..set.grid.n_blocks() {
+            for segment in 0..set.grid.n_segments() {
+                let n_elements = set.grid.outer(segment).len() * set.grid.n_free;
+                let n_partitions = set.grid.rows(block).len() as u8;
+                tiles.push(self.new_tile("value", Space::Sbuf, set.dtype, n_partitions, n_elements));
+            }
+        }
+        self.define_tiles(value, TileSet { tiles: tiles.clone(), ..set });
+        tiles
+    }
+
+    fn group_depth(&mut self, group: &Group) -> u32 {
+        let mut depth = 0;
+        for &id in &group.nodes {
+            for &operand in &self.graph.node(id).operands {
+                let tiles: Vec<TileId> = match &self.storage[self.root(operand).index()] {
+                    Some(Storage::Tiles(set)) => set.tiles.clone(),
+                    Some(Storage::Map(map)) => map.tiles_read().collect(),
+                    Some(Storage::Splat(_)) | None => Vec::new(),
+                };
+                depth = depth.max(self.depth_above(tiles.into_iter()));
+            }
+        }
+        depth
     }
 
     /// The frame of a node, at its first tile.
@@ -158,6 +290,11 @@ impl Lowerer<'_> {
 
     /// The tile of a result for the frame's block and segment; made on first request.
     pub(super) fn result_tile(&mut self, value: ValueId, frame: &Frame) -> TileId {
+        if let Some(chunk) = frame.chunk
+            && let Some(&tile) = self.column_tiles.get(&(value, frame.block, chunk.start))
+        {
+            return tile;
+        }
         let Some(Storage::Tiles(set)) = &self.storage[value.index()] else {
             unreachable!("results of a group are declared as tiles")
         };

@@ -16,7 +16,7 @@ use ir::{Dtype, ValueId};
 use smallvec::SmallVec;
 
 use super::Lowerer;
-use crate::map::{Axis, Grid, Map, Piece, tile_pieces};
+use crate::map::{Axis, Base, Grid, Map, Piece, boxes, tile_pieces};
 
 /// Free dimensions that an access pattern can have.
 const MAX_DIMS: usize = 4;
@@ -76,7 +76,7 @@ impl Frame {
         self.grid.outer(self.segment).len()
     }
 
-    fn rows_end(&self) -> usize {
+    pub(super) fn rows_end(&self) -> usize {
         usize::from(self.grid.layout.n_outer + self.grid.layout.n_partition)
     }
 }
@@ -217,6 +217,7 @@ impl Lowerer<'_> {
         if self.is_full() {
             return;
         }
+        self.make_operands(&kind);
         let mut instruction = Instruction::new(engine, kind);
         instruction.locations = self.current_locations.clone();
         self.program.instructions.push(instruction);
@@ -313,7 +314,10 @@ impl Lowerer<'_> {
         for dst in tile_pieces(stored, grid, block, segment, tile) {
             let extents: Shape = dst.axes.iter().map(|axis| axis.count).collect();
             for src in map.cut(&dst.start, &extents) {
-                self.copy_piece(&restrict(&dst, &src), source_dtype, &src, map.dtype);
+                let part = restrict(&dst, &src);
+                if !self.copy_in_place(&part, &src, source_dtype) {
+                    self.copy_piece(&part, source_dtype, &src, map.dtype);
+                }
             }
         }
         if source_dtype == wanted {
@@ -323,6 +327,20 @@ impl Lowerer<'_> {
         let (dst, src) = (self.whole(converted), self.whole(tile));
         self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src });
         converted
+    }
+
+    /// Copies a box between tiles by an engine, where every element stays on its partition.
+    fn copy_in_place(&mut self, dst: &Piece, src: &Piece, dtype: Dtype) -> bool {
+        let (Some(to), Some(from)) = (partition_view(dst, dtype), partition_view(src, dtype)) else { return false };
+        if (to.partition, to.n_partitions) != (from.partition, from.n_partitions) || to.partition != 0 {
+            return false;
+        }
+        let stays =
+            dst.axes.iter().zip(&src.axes).all(|(to, from)| to.partition_step == from.partition_step || to.count == 1);
+        if stays {
+            self.emit(Engine::Dve, InstructionKind::TensorCopy { dst: to, src: from });
+        }
+        stays
     }
 
     /// The queue of a DMA that neither casts nor gathers.
@@ -353,6 +371,14 @@ impl Lowerer<'_> {
         if let Storage::Splat(number) = self.storage(value) {
             return Operand::Immediate(*number as f32);
         }
+        if let Some(full) = self.direct_view(value, frame) {
+            let single = full.dims.iter().all(|dim| dim.step == 0);
+            return if single {
+                Operand::Vector(TileView { dims: SmallVec::new(), ..full })
+            } else {
+                Operand::Full(full)
+            };
+        }
         let (tile, stored) = self.operand_tile(value, frame, None);
         let n_partitions = frame.n_partitions();
         let dtype = self.program.tile(tile).dtype;
@@ -368,6 +394,46 @@ impl Lowerer<'_> {
             return Operand::Vector(view(tile, n_partitions, offset, SmallVec::new(), dtype));
         }
         Operand::Full(full)
+    }
+
+    /// The frame's elements of a map where they lie, if one view of one tile can address them.
+    fn direct_view(&mut self, value: ValueId, frame: &Frame) -> Option<TileView> {
+        match self.storage(value) {
+            Storage::Map(map) if !map.is_hbm() => {}
+            Storage::Tiles(set) if frame.chunk.is_some() || set.grid.outer_per_tile != frame.grid.outer_per_tile => {
+                if set.tiles.contains(&super::NOT_YET) {
+                    return None;
+                }
+            }
+            Storage::Map(_) | Storage::Tiles(_) | Storage::Splat(_) => return None,
+        }
+        let map = self.frame_map(value, frame).expand(&frame.shape);
+        let (split, rows_end) = (usize::from(frame.grid.layout.n_outer), frame.rows_end());
+        let outer = boxes(&frame.shape[..split], frame.grid.outer(frame.segment));
+        let rows = boxes(&frame.shape[split..rows_end], frame.grid.rows(frame.block));
+        let ([(outer_start, outer_extents)], [(row_start, row_extents)]) = (&outer[..], &rows[..]) else { return None };
+        let mut start = outer_start.clone();
+        let mut extents = outer_extents.clone();
+        start.extend(row_start.iter().copied());
+        extents.extend(row_extents.iter().copied());
+        start.resize(frame.shape.len(), 0);
+        extents.extend(frame.shape[rows_end..].iter().copied());
+        let parts = map.cut(&start, &extents);
+        let [piece] = &parts[..] else { return None };
+        let (Base::Tile(tile), 0) = (piece.base, piece.partition) else { return None };
+        if piece.extents()[..] != extents[..] || !is_on_partitions(&piece.axes[split..rows_end]) {
+            return None;
+        }
+        let free = piece.axes[..split].iter().chain(&piece.axes[rows_end..]);
+        let dims = free_dims(free)?;
+        Some(TileView {
+            tile,
+            partition: 0,
+            n_partitions: frame.n_partitions(),
+            offset: u32::try_from(piece.offset).ok()?,
+            dims,
+            dtype: stored_dtype(map.dtype),
+        })
     }
 
     /// A full view of an operand in an element type, whatever its storage.
@@ -413,6 +479,56 @@ impl Lowerer<'_> {
         }
         padded
     }
+}
+
+/// A piece of a tile as an engine's operand; `None` where its rows do not lie on consecutive
+/// partitions or its free dimensions are too many.
+fn partition_view(piece: &Piece, dtype: Dtype) -> Option<TileView> {
+    let Base::Tile(tile) = piece.base else { return None };
+    let on_partitions: SmallVec<[Axis; 6]> =
+        piece.axes.iter().filter(|axis| axis.partition_step != 0 && axis.count != 1).copied().collect();
+    if !is_on_partitions(&on_partitions) {
+        return None;
+    }
+    let n_partitions: usize = on_partitions.iter().map(|axis| axis.count).product();
+    let free = piece.axes.iter().filter(|axis| axis.partition_step == 0);
+    Some(TileView {
+        tile,
+        partition: u8::try_from(piece.partition).ok()?,
+        n_partitions: u8::try_from(n_partitions).ok()?,
+        offset: u32::try_from(piece.offset).ok()?,
+        dims: free_dims(free)?,
+        dtype,
+    })
+}
+
+/// True where rows lie one by one on partitions and nowhere else.
+fn is_on_partitions(rows: &[Axis]) -> bool {
+    let mut step = 1;
+    rows.iter().rev().all(|axis| {
+        let fits = axis.count == 1 || (axis.partition_step == step && axis.step == 0);
+        step *= axis.count as i64;
+        fits
+    })
+}
+
+/// Axes within a partition as the dimensions of a view, neighbours merged; `None` where there are
+/// too many or their steps are too long.
+fn free_dims<'a>(axes: impl Iterator<Item = &'a Axis>) -> Option<SmallVec<[Dim; 4]>> {
+    let mut dims: SmallVec<[Dim; 4]> = SmallVec::new();
+    for axis in axes.filter(|axis| axis.count != 1) {
+        if axis.partition_step != 0 {
+            return None;
+        }
+        let (step, count) = (i16::try_from(axis.step).ok()?, u16::try_from(axis.count).ok()?);
+        match dims.last_mut() {
+            Some(outer) if i64::from(outer.step) == axis.step * axis.count as i64 => {
+                *outer = Dim { step, count: outer.count.checked_mul(count)? };
+            }
+            Some(_) | None => dims.push(Dim { step, count }),
+        }
+    }
+    (dims.len() <= MAX_DIMS).then_some(dims)
 }
 
 /// A dst box cut to the part that a source piece covers.
