@@ -6,6 +6,7 @@
 #   make test   all tests
 #   make lint   formatting and lints of Rust and Python, documentation
 #   make bench  compile times, instructions checked per second
+#   make bench-gym  extraction on the extraction gym's e-graphs, one line a file
 #   make mutations  every program of the tests damaged in every place; half an hour
 #   make fit    timing constants fitted to measured kernels, docs/timing.md; some minutes
 #   make fuzz   every reader of files, FUZZ_SECONDS each; make fuzz-short takes a minute
@@ -21,7 +22,7 @@ RUST_SOURCES := $(shell find ir passes codegen neff simulator compiler python/sr
 	Cargo.toml Cargo.lock $(wildcard */Cargo.toml)
 WHEEL_SOURCES := $(RUST_SOURCES) pyproject.toml $(wildcard python/neffuse/*.py)
 
-.PHONY: fit dev demo test test-rust test-python snapshots lint bench bench-calls mutations fuzz fuzz-short fuzz-tool random
+.PHONY: fit dev demo test test-rust test-python snapshots lint bench bench-calls bench-gym mutations fuzz fuzz-short fuzz-tool random
 
 dev: target/release/neffuse .venv/.wheel
 
@@ -73,6 +74,9 @@ lint: .venv/.wheel
 
 bench:
 	cargo bench --locked --bench compile --bench checks
+
+bench-gym:
+	cargo bench --locked --bench extraction_gym
 
 fit:
 	cargo run --release --locked --package timing -- fit --write

@@ -7,7 +7,7 @@
 
 mod cost;
 mod explain;
-mod extract;
+pub mod extract;
 mod pattern;
 mod plan;
 mod region;

@@ -8,7 +8,7 @@ use ir::{Op, TensorType};
 use smallvec::SmallVec;
 
 use super::cost::NodeCost;
-use super::extract::{Candidate, Problem, extract};
+use super::extract::{Candidate, Limits, Problem, extract};
 use super::region::{LocalNode, LocalValue, Shape};
 use super::rules;
 use super::saturate::{Application, Refusals, Saturation, Selection, StopReason, saturate};
@@ -128,11 +128,11 @@ pub(super) fn plan(
 ) -> Plan {
     let Terms { mut graph, roots } = terms(shape);
     let before = Costs { target, graph: &graph, n_applications: 0 }.problem(&roots);
-    let cost_before_ps = extract(&before.problem).map_or(0, |extraction| extraction.cost);
+    let cost_before_ps = extract(&before.problem, Limits::default()).map_or(0, |extraction| extraction.cost);
     let saturation = saturate(&mut graph, selection, max_nodes(shape), fuel, refusals);
     let costs = Costs { target, graph: &graph, n_applications: saturation.applications.len() };
     let indexed = costs.problem(&roots);
-    let Some(extraction) = extract(&indexed.problem) else { return shape.as_it_is() };
+    let Some(extraction) = extract(&indexed.problem, Limits::default()) else { return shape.as_it_is() };
     let mut writer = Writer {
         graph: &graph,
         saturation: &saturation,
@@ -163,7 +163,7 @@ pub(super) fn plan(
 /// How often the cheapest choice uses an op of this name.
 pub(super) fn n_planned(target: &Target, graph: &TermGraph, roots: &[Id], name: &str) -> usize {
     let indexed = Costs { target, graph, n_applications: usize::MAX }.problem(roots);
-    let Some(extraction) = extract(&indexed.problem) else { return 0 };
+    let Some(extraction) = extract(&indexed.problem, Limits::default()) else { return 0 };
     let is_wanted = |(class, chosen): (usize, &Option<usize>)| {
         let candidate = &indexed.problem.classes[class][(*chosen)?];
         let head = graph[indexed.classes[class]].nodes[candidate.term].head;
@@ -183,16 +183,15 @@ pub(super) fn forced_cost(
     name: &str,
 ) -> Option<(u64, u64)> {
     let indexed = Costs { target, graph, n_applications: usize::MAX }.problem(roots);
-    let chosen = extract(&indexed.problem)?.cost;
+    let chosen = extract(&indexed.problem, Limits::default())?.cost;
     let number = indexed.classes.iter().position(|&known| known == graph.find(class))?;
     let mut problem = indexed.problem;
-    problem.groups.clear();
     problem.classes[number].retain(|candidate| {
         let head = graph[indexed.classes[number]].nodes[candidate.term].head;
         matches!(head, Head::Op { op, .. } if graph.analysis.op(op).name() == name)
     });
     problem.roots.push(number);
-    Some((extract(&problem)?.cost, chosen))
+    Some((extract(&problem, Limits::default())?.cost, chosen))
 }
 
 /// An extraction problem and the classes that its numbers stand for.
@@ -243,7 +242,6 @@ impl Costs<'_> {
             problem.classes.push(candidates);
             next += 1;
         }
-        problem.groups = self.groups(&problem, &classes);
         Indexed { problem, classes }
     }
 
@@ -272,20 +270,6 @@ impl Costs<'_> {
         };
         debug_assert!(!is_derived || (made as usize) < self.n_applications);
         (cost, is_derived, name, made)
-    }
-
-    /// For every tuple, the classes that can be a result of it.
-    fn groups(&self, problem: &Problem, classes: &[Id]) -> Vec<Vec<(usize, usize)>> {
-        let mut of_tuple: Vec<Vec<(usize, usize)>> = vec![Vec::new(); classes.len()];
-        for (class, candidates) in problem.classes.iter().enumerate() {
-            for (position, candidate) in candidates.iter().enumerate() {
-                let term = &self.graph[classes[class]].nodes[candidate.term];
-                if let (Head::Result(_), [tuple]) = (term.head, candidate.children.as_slice()) {
-                    of_tuple[*tuple].push((class, position));
-                }
-            }
-        }
-        of_tuple.into_iter().filter(|group| group.len() > 1).collect()
     }
 }
 

@@ -1,295 +1,349 @@
-//! Exact extraction: reductions, decomposition into independent parts, branch and bound.
+//! Exact extraction by branch and bound over reduced nets.
 //!
-//! What is needed for sure is paid once and leaves the problem; what it shares with the rest is then
-//! free there, so that the rest falls into parts that do not touch. A cycle through several parts is
-//! not excluded here: the caller checks, and the bound holds either way.
+//! A branch makes a class needed or forbids it, or gives a class one of its arcs. Each branch is
+//! reduced anew and falls into parts, which are solved one after the other against what the others
+//! cost at least; equal parts are solved once. A class above which nothing else uses what is below
+//! it is solved by itself first. The search ends after a number of steps of work, not of time; what
+//! is proven until then holds.
 
 use smallvec::SmallVec;
 
-use super::{Choice, ClassSet, Problem};
+use super::bound::{Bounds, lower_bound};
+use super::greedy::by_marginal_cost;
+use super::moves::{improve, improve_by_detours};
+use super::net::{ABSENT, Arc, Chosen, Net, Order};
+use super::reduce::{Reduced, reduce};
+use crate::hash::StableMap;
 
-/// Branches before the search gives up.
-const MAX_STEPS: u64 = 4_000;
+/// Branches below each other; deeper ones are given up.
+const MAX_DEPTH: u32 = 120;
 
-/// What the search found.
+/// Parts whose solutions are kept.
+const MAX_KNOWN: usize = 20_000;
+
+/// What is known of a net.
+#[derive(Clone, Debug)]
 pub(super) struct Solved {
-    /// A choice that costs less than the given one, if there is one.
-    pub choice: Option<Choice>,
+    /// The best choice found that costs less than asked for.
+    pub best: Option<(u64, Chosen)>,
     /// No choice costs less.
     pub bound: u64,
 }
 
-/// Looks for a choice that costs less than `upper`.
-pub(super) fn solve(problem: &Problem, upper: u64) -> Solved {
-    let n_classes = problem.classes.len();
-    let mut part = Part { is_needed: vec![false; n_classes], open: Vec::new(), paid: 0, choice: vec![None; n_classes] };
-    let mut search = Search { problem, cycle_of: cycles(problem), implied: implied(problem), n_steps: 0 };
-    for &root in &problem.roots {
-        search.need(&mut part, root);
+/// The search, with the work that it may do.
+pub(super) struct Search {
+    pub work: u64,
+    pub max_work: u64,
+    pub n_branches: u64,
+    known: StableMap<Vec<u64>, Solved>,
+}
+
+impl Search {
+    pub fn new(max_work: u64) -> Self {
+        Search { work: 0, max_work, n_branches: 0, known: StableMap::default() }
     }
-    let is_feasible = search.reduce(&mut part);
-    let start = if is_feasible { search.bound(&part) } else { 0 };
-    let found = search.solve(part, upper);
-    let is_complete = search.n_steps < MAX_STEPS;
-    match found {
-        Some((cost, choice)) => Solved { choice: Some(choice), bound: if is_complete { cost } else { start } },
-        None => Solved { choice: None, bound: if is_complete { upper } else { start } },
+
+    fn is_exhausted(&self) -> bool {
+        self.work >= self.max_work
     }
-}
 
-/// A partial choice: needed classes are paid, or open and still to be decided.
-#[derive(Clone)]
-struct Part {
-    is_needed: Vec<bool>,
-    open: Vec<usize>,
-    paid: u64,
-    choice: Choice,
-}
+    /// The best choice for a net that needs nothing of others.
+    pub fn solve_net(&mut self, net: &Net) -> Solved {
+        let infeasible = Solved { best: None, bound: u64::MAX };
+        let Some(reduced) = reduce(net) else { return infeasible };
+        self.work += reduced.work;
+        self.solve_parts(&reduced, u64::MAX, 0)
+    }
 
-struct Search<'a> {
-    problem: &'a Problem,
-    /// Classes that reach each other have one number.
-    cycle_of: Vec<usize>,
-    /// Classes that every way to compute a class needs.
-    implied: Vec<ClassSet>,
-    n_steps: u64,
-}
+    /// The best choice for a reduced net below `upper`.
+    fn solve_parts(&mut self, reduced: &Reduced, upper: u64, depth: u32) -> Solved {
+        let parts: Vec<Part<'_>> = reduced.parts.iter().map(|net| Part::new(net)).collect();
+        self.work += reduced.parts.iter().map(|net| net.size() * 8).sum::<u64>();
+        let mut bounds: Vec<u64> = parts.iter().map(|part| part.bounds.bound).collect();
+        let mut total = bounds.iter().copied().fold(reduced.paid, u64::saturating_add);
+        if total >= upper {
+            return Solved { best: None, bound: total };
+        }
+        let mut order: Vec<usize> = (0..parts.len()).collect();
+        order.sort_by_key(|&at| (parts[at].net.n_classes(), at));
+        let mut chosen: Vec<Chosen> = vec![Chosen::new(); parts.len()];
+        let mut cost = reduced.paid;
+        let mut is_found = true;
+        for at in order {
+            let rest = total - bounds[at];
+            let solved = self.solve_part(&parts[at], upper - rest, depth);
+            total = rest.saturating_add(solved.bound.max(bounds[at]));
+            bounds[at] = solved.bound.max(bounds[at]);
+            match solved.best {
+                Some((least, of_part)) => {
+                    chosen[at] = of_part;
+                    cost = cost.saturating_add(least);
+                }
+                None => is_found = false,
+            }
+            if total >= upper {
+                return Solved { best: None, bound: total };
+            }
+            if !is_found && depth > 0 {
+                break;
+            }
+        }
+        let best = (is_found && cost < upper).then(|| (cost, reduced.expand(&chosen)));
+        Solved { best, bound: total }
+    }
 
-impl Search<'_> {
-    /// Positions of the candidates of a class that close no cycle and that no other is at least as
-    /// good as: one that costs no more and needs nothing else.
-    fn undominated(&self, part: &Part, class: usize) -> SmallVec<[usize; 4]> {
-        let candidates = &self.problem.classes[class];
-        let is_free = |child: usize| part.is_needed[child] && self.cycle_of[child] != self.cycle_of[class];
-        let needs_within = |candidate: usize, other: usize| {
-            let others = &candidates[other].children;
-            candidates[candidate].children.iter().all(|&child| is_free(child) || others.contains(&child))
+    /// The best choice for a part below `upper`.
+    fn solve_part(&mut self, part: &Part<'_>, upper: u64, depth: u32) -> Solved {
+        let key = key_of(part.net);
+        if let Some(known) = self.known.get(&key) {
+            let is_optimal = known.best.as_ref().is_some_and(|(cost, _)| *cost == known.bound);
+            if is_optimal || known.bound >= upper {
+                let best = known.best.clone().filter(|(cost, _)| *cost < upper);
+                return Solved { best, bound: known.bound };
+            }
+        }
+        // What is found is worth knowing whole at the top, and below `upper` further down.
+        let solved = self.search_part(part, upper, depth);
+        if self.known.len() < MAX_KNOWN {
+            self.known.insert(key, solved.clone());
+        }
+        solved
+    }
+
+    fn search_part(&mut self, part: &Part<'_>, mut upper: u64, depth: u32) -> Solved {
+        let Part { net, order, bounds } = part;
+        let bound = bounds.bound;
+        let mut best: Option<(u64, Chosen)> = None;
+        let mut keep = |cost: u64, chosen: Chosen, upper: &mut u64| {
+            if cost < *upper {
+                *upper = cost;
+                best = Some((cost, chosen));
+            }
         };
-        let acyclic: SmallVec<[usize; 4]> =
-            (0..candidates.len()).filter(|&position| !self.closes_cycle(part, class, position)).collect();
-        let is_beaten = |position: usize| {
-            acyclic.iter().any(|&other| {
-                let is_better = candidates[other].cost <= candidates[position].cost && needs_within(other, position);
-                let is_equal = candidates[other].cost == candidates[position].cost && needs_within(position, other);
-                other != position && is_better && (!is_equal || other < position)
-            })
+        if let Some(mut chosen) = by_marginal_cost(net, order) {
+            self.work += net.size();
+            if depth == 0 {
+                self.work += improve(net, order, &mut chosen, 200_000 + 400 * net.size());
+            }
+            if let Some(cost) = net.cost_of(&chosen) {
+                keep(cost, net.trimmed(&chosen), &mut upper);
+            }
+        }
+        if bound >= upper || self.is_exhausted() || depth >= MAX_DEPTH {
+            return Solved { best, bound: bound.min(upper) };
+        }
+        self.n_branches += 1;
+        if let Some((class, inner)) = articulation(net, order) {
+            let solved = self.solve_articulation(net, class, &inner, upper, depth);
+            if let Some((cost, chosen)) = solved.best {
+                keep(cost, chosen, &mut upper);
+            }
+            return Solved { best, bound: solved.bound.max(bound).min(upper) };
+        }
+        let mut least = u64::MAX;
+        for branch in self.branches(part, upper) {
+            let solved = match reduce(&branch) {
+                None => Solved { best: None, bound: u64::MAX },
+                Some(reduced) => {
+                    self.work += reduced.work;
+                    self.solve_parts(&reduced, upper, depth + 1)
+                }
+            };
+            least = least.min(solved.bound);
+            if let Some((cost, chosen)) = solved.best {
+                keep(cost, chosen, &mut upper);
+            }
+        }
+        if depth == 0 && least < upper {
+            // Not proven: look on from the best.
+            let mut chosen = best.as_ref().map(|(_, chosen)| chosen.clone()).unwrap_or_default();
+            if !chosen.is_empty() {
+                improve_by_detours(net, order, &mut chosen, 0x5eed, self.max_work / 2);
+                if let Some(cost) = net.cost_of(&chosen).filter(|cost| *cost < upper) {
+                    upper = cost;
+                    best = Some((cost, chosen));
+                }
+            }
+        }
+        Solved { best, bound: least.max(bound).min(upper) }
+    }
+
+    /// Solves what only this class uses by itself, and the rest with the result.
+    fn solve_articulation(&mut self, net: &Net, class: usize, inner: &[u32], upper: u64, depth: u32) -> Solved {
+        let mut alone = Net { classes: vec![Vec::new(); net.n_classes()], is_needed: vec![false; net.n_classes()] };
+        inner.iter().for_each(|&below| alone.classes[below as usize] = net.classes[below as usize].clone());
+        alone.is_needed[class] = true;
+        let nothing = Solved { best: None, bound: u64::MAX };
+        let Some(reduced) = reduce(&alone) else { return nothing };
+        let inside = self.solve_parts(&reduced, u64::MAX, depth + 1);
+        let Some((cost, within)) = inside.best else { return Solved { best: None, bound: 0 } };
+        let collapsed = |cost: u64| {
+            let mut outer = net.clone();
+            outer.classes[class] = vec![Arc { cost, children: SmallVec::new(), pick: 0 }];
+            reduce(&outer)
         };
-        acyclic.iter().copied().filter(|&position| !is_beaten(position)).collect()
-    }
-
-    /// True when what the candidate needs leads back to its class through what is decided.
-    fn closes_cycle(&self, part: &Part, class: usize, position: usize) -> bool {
-        let is_near = |child: &usize| self.cycle_of[*child] == self.cycle_of[class];
-        let children = &self.problem.classes[class][position].children;
-        let mut pending: SmallVec<[usize; 16]> = children.iter().copied().filter(is_near).collect();
-        let mut seen: SmallVec<[usize; 16]> = SmallVec::new();
-        while let Some(next) = pending.pop() {
-            if next == class {
-                return true;
+        let Some(reduced) = collapsed(cost) else { return nothing };
+        let around = self.solve_parts(&reduced, upper, depth + 1);
+        let best = around.best.map(|(cost, mut chosen)| {
+            if chosen[class] != ABSENT {
+                inner.iter().for_each(|&below| chosen[below as usize] = within[below as usize]);
             }
-            if seen.contains(&next) {
-                continue;
+            (cost, chosen)
+        });
+        // A class that is not solved to the end may still save what its bound leaves open.
+        Solved { best, bound: around.bound.saturating_sub(cost - inside.bound) }
+    }
+
+    /// Nets of which one holds the best choice below `upper`, the likely one first.
+    fn branches(&self, part: &Part<'_>, upper: u64) -> Vec<Net> {
+        let Part { net, order: _, bounds } = part;
+        let mut base = (*net).clone();
+        for class in net.needed() {
+            let excess = &bounds.excess[class];
+            let mut at = 0;
+            base.classes[class].retain(|_| {
+                at += 1;
+                bounds.bound.saturating_add(excess[at - 1]) < upper
+            });
+        }
+        let parents = base.parents();
+        let shared = (0..base.n_classes()).filter(|&class| parents[class].len() > 1 && !base.is_needed[class]);
+        let weight = |class: usize| bounds.value[class].saturating_mul(parents[class].len() as u64);
+        if let Some(class) = shared.max_by_key(|&class| (weight(class), std::cmp::Reverse(class))) {
+            let mut with = base.clone();
+            with.is_needed[class] = true;
+            let mut without = base;
+            without.classes[class].clear();
+            for arcs in &mut without.classes {
+                arcs.retain(|arc| arc.children.binary_search(&(class as u32)).is_err());
             }
-            seen.push(next);
-            if let Some(chosen) = part.choice[next] {
-                pending.extend(self.problem.classes[next][chosen].children.iter().copied().filter(is_near));
-            }
+            return vec![with, without];
         }
-        false
+        let open = base.needed().filter(|&class| base.classes[class].len() > 1);
+        let Some(class) = open
+            .max_by_key(|&class| base.classes[class].len())
+            .or_else(|| (0..base.n_classes()).find(|&class| base.classes[class].len() > 1))
+        else {
+            return vec![base];
+        };
+        let arcs = base.classes[class].clone();
+        let only = |arc: Arc| {
+            let mut one = base.clone();
+            one.classes[class] = vec![arc];
+            one
+        };
+        arcs.into_iter().map(only).collect()
     }
+}
 
-    /// Needs a class and all that it cannot do without.
-    fn need(&self, part: &mut Part, class: usize) {
-        if part.is_needed[class] {
-            return;
-        }
-        for implied in self.implied[class].iter() {
-            if !std::mem::replace(&mut part.is_needed[implied], true) {
-                part.open.push(implied);
-            }
-        }
+/// A part with what the search asks of it first.
+struct Part<'a> {
+    net: &'a Net,
+    order: Order,
+    bounds: Bounds,
+}
+
+impl<'a> Part<'a> {
+    fn new(net: &'a Net) -> Self {
+        let order = net.order();
+        let bounds = lower_bound(net, &order);
+        Part { net, order, bounds }
     }
+}
 
-    fn decide(&self, part: &mut Part, class: usize, position: usize) {
-        let candidate = &self.problem.classes[class][position];
-        part.choice[class] = Some(position);
-        part.paid = part.paid.saturating_add(candidate.cost);
-        for &child in &candidate.children {
-            self.need(part, child);
-        }
-    }
-
-    /// Decides what has no alternative; false when a class is left without any.
-    fn reduce(&self, part: &mut Part) -> bool {
-        loop {
-            let mut has_changed = false;
-            let mut next = 0;
-            while next < part.open.len() {
-                let class = part.open[next];
-                let left = self.undominated(part, class);
-                if left.is_empty() {
-                    return false;
-                }
-                if let [only] = left.as_slice() {
-                    part.open.swap_remove(next);
-                    self.decide(part, class, *only);
-                    has_changed = true;
-                    continue;
-                }
-                next += 1;
-            }
-            if !has_changed {
-                return true;
-            }
+/// The net as numbers, without what its arcs stand for.
+fn key_of(net: &Net) -> Vec<u64> {
+    let mut key = Vec::with_capacity(2 * net.n_classes());
+    for (arcs, &is_needed) in net.classes.iter().zip(&net.is_needed) {
+        key.push(2 * arcs.len() as u64 + u64::from(is_needed));
+        for arc in arcs {
+            key.extend([arc.cost, arc.children.len() as u64]);
+            key.extend(arc.children.iter().map(|&child| u64::from(child)));
         }
     }
+    key
+}
 
-    /// What is paid, and the cheapest candidate of each open class.
-    fn bound(&self, part: &Part) -> u64 {
-        part.open.iter().fold(part.paid, |sum, &class| sum.saturating_add(self.least(class)))
+/// A class that alone uses all that is below it, with all of that; the one that comes closest to
+/// half the net. Nets with cycles are not looked at.
+fn articulation(net: &Net, order: &Order) -> Option<(usize, Vec<u32>)> {
+    if !order.is_acyclic {
+        return None;
     }
-
-    fn least(&self, class: usize) -> u64 {
-        self.problem.classes[class].iter().map(|candidate| candidate.cost).min().unwrap_or(u64::MAX)
+    let n_classes = net.n_classes();
+    let root = n_classes;
+    let dominators = Dominators::of(net, order);
+    // An edge leaves the region of every class between its upper end and the dominator of its lower.
+    let mut n_leaving = vec![0i64; n_classes + 1];
+    let mut size = vec![1usize; n_classes + 1];
+    for &class in &order.children_first {
+        for child in net.children(class as usize) {
+            n_leaving[class as usize] += 1;
+            n_leaving[dominators.parent[child]] -= 1;
+        }
     }
-
-    /// The best completion that costs less than `upper`.
-    fn solve(&mut self, mut part: Part, upper: u64) -> Option<(u64, Choice)> {
-        if !self.reduce(&mut part) {
-            return None;
-        }
-        let mut cost = self.bound(&part);
-        if cost >= upper || self.n_steps >= MAX_STEPS {
-            return None;
-        }
-        let mut choice = part.choice.clone();
-        for component in self.components(&part) {
-            let least = component.iter().fold(0u64, |sum, &class| sum.saturating_add(self.least(class)));
-            let alone = Part { open: component, paid: 0, ..part.clone() };
-            let (exact, chosen) = self.branch(&alone, upper - (cost - least))?;
-            for (into, from) in choice.iter_mut().zip(chosen) {
-                *into = into.or(from);
-            }
-            cost = cost - least + exact;
-        }
-        (cost < upper).then_some((cost, choice))
-    }
-
-    /// Tries the candidates of one open class.
-    fn branch(&mut self, part: &Part, mut upper: u64) -> Option<(u64, Choice)> {
-        let class = *part.open.first()?;
-        let mut best = None;
-        for position in self.undominated(part, class) {
-            self.n_steps += 1;
-            let mut next = part.clone();
-            next.open.swap_remove(0);
-            self.decide(&mut next, class, position);
-            if let Some((cost, choice)) = self.solve(next, upper) {
-                upper = cost;
-                best = Some((cost, choice));
+    let mut best: Option<(usize, usize)> = None;
+    for &class in &order.children_first {
+        let class = class as usize;
+        let above = dominators.parent[class];
+        size[above] += size[class];
+        n_leaving[above] += n_leaving[class];
+        if n_leaving[class] == 0 && size[class] > 1 && !net.is_needed[class] && above <= root {
+            let distance = size[class].abs_diff(n_classes / 2);
+            if best.is_none_or(|(least, _)| distance < least) {
+                best = Some((distance, class));
             }
         }
-        best
     }
+    let (_, class) = best?;
+    let mut is_inside = vec![false; n_classes];
+    let mut inner = vec![class as u32];
+    is_inside[class] = true;
+    let mut next = 0;
+    while let Some(&below) = inner.get(next) {
+        next += 1;
+        for child in net.children(below as usize) {
+            if !std::mem::replace(&mut is_inside[child], true) {
+                inner.push(child as u32);
+            }
+        }
+    }
+    Some((class, inner))
+}
 
-    /// Open classes that can reach a common class that is not needed yet, together.
-    fn components(&self, part: &Part) -> Vec<Vec<usize>> {
-        let mut owner: Vec<Option<usize>> = vec![None; self.problem.classes.len()];
-        let mut components: Vec<Vec<usize>> = Vec::new();
-        for &root in &part.open {
-            let mut joined: SmallVec<[usize; 4]> = SmallVec::new();
-            let mut reached: SmallVec<[usize; 16]> = SmallVec::new();
-            let mut pending: SmallVec<[usize; 16]> = SmallVec::from_elem(root, 1);
-            while let Some(class) = pending.pop() {
-                if reached.contains(&class) {
-                    continue;
-                }
-                reached.push(class);
-                if let Some(component) = owner[class] {
-                    if !joined.contains(&component) {
-                        joined.push(component);
+/// The nearest class that all ways from what is needed to a class go through; the number of classes
+/// stands for "none".
+struct Dominators {
+    parent: Vec<usize>,
+}
+
+impl Dominators {
+    fn of(net: &Net, order: &Order) -> Dominators {
+        let n_classes = net.n_classes();
+        let root = n_classes;
+        let mut parent = vec![usize::MAX; n_classes + 1];
+        let mut depth = vec![0usize; n_classes + 1];
+        net.needed().for_each(|class| parent[class] = root);
+        for &class in order.children_first.iter().rev() {
+            let class = class as usize;
+            // All parents are done: the order goes from users to what they use.
+            depth[class] = depth[parent[class]] + 1;
+            for child in net.children(class) {
+                let mut other = match parent[child] {
+                    usize::MAX => class,
+                    known => known,
+                };
+                let mut own = class;
+                while own != other {
+                    if depth[own] >= depth[other] {
+                        own = parent[own];
+                    } else {
+                        other = parent[other];
                     }
-                    continue;
                 }
-                let children = self.problem.classes[class].iter().flat_map(|candidate| &candidate.children);
-                pending.extend(children.copied().filter(|&child| !part.is_needed[child]));
-            }
-            let mut open = vec![root];
-            for &component in &joined {
-                open.append(&mut components[component]);
-            }
-            let own = components.len();
-            for slot in &mut owner {
-                if slot.is_some_and(|component| joined.contains(&component)) {
-                    *slot = Some(own);
-                }
-            }
-            for class in reached {
-                owner[class] = Some(own);
-            }
-            components.push(open);
-        }
-        components.retain(|open| !open.is_empty());
-        components
-    }
-}
-
-/// Numbers of the strongly connected components of the classes.
-fn cycles(problem: &Problem) -> Vec<usize> {
-    let n_classes = problem.classes.len();
-    let children = |class: usize| problem.classes[class].iter().flat_map(|candidate| &candidate.children).copied();
-    let mut parents: Vec<Vec<usize>> = vec![Vec::new(); n_classes];
-    for class in 0..n_classes {
-        children(class).for_each(|child| parents[child].push(class));
-    }
-    let mut order = Vec::with_capacity(n_classes);
-    let mut is_seen = vec![false; n_classes];
-    for start in 0..n_classes {
-        let mut stack = vec![(start, false)];
-        while let Some((class, is_finished)) = stack.pop() {
-            if is_finished {
-                order.push(class);
-            } else if !std::mem::replace(&mut is_seen[class], true) {
-                stack.push((class, true));
-                stack.extend(children(class).filter(|&child| !is_seen[child]).map(|child| (child, false)));
+                parent[child] = own;
             }
         }
-    }
-    let mut cycle_of = vec![usize::MAX; n_classes];
-    for (number, &start) in order.iter().rev().enumerate() {
-        let mut pending = vec![start];
-        while let Some(class) = pending.pop() {
-            if cycle_of[class] == usize::MAX {
-                cycle_of[class] = number;
-                pending.extend(parents[class].iter().copied().filter(|&parent| cycle_of[parent] == usize::MAX));
-            }
-        }
-    }
-    cycle_of
-}
-
-/// For each class the classes that all its candidates need in the end, and itself: the greatest
-/// solution of "what every candidate's operands imply", which any acyclic choice contains.
-fn implied(problem: &Problem) -> Vec<ClassSet> {
-    let n_classes = problem.classes.len();
-    let mut implied: Vec<ClassSet> = vec![ClassSet::full(n_classes); n_classes];
-    loop {
-        let mut has_changed = false;
-        for class in (0..n_classes).rev() {
-            let mut common = ClassSet::full(n_classes);
-            for candidate in &problem.classes[class] {
-                let mut needs = ClassSet::new(n_classes);
-                candidate.children.iter().for_each(|&child| needs.extend(&implied[child]));
-                common.intersect(&needs);
-            }
-            common.insert(class);
-            if common != implied[class] {
-                implied[class] = common;
-                has_changed = true;
-            }
-        }
-        if !has_changed {
-            return implied;
-        }
+        Dominators { parent }
     }
 }
