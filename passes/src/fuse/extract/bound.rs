@@ -11,6 +11,9 @@ use super::net::{ABSENT, Net, Order};
 /// Rounds of moving shares.
 const MAX_ROUNDS: usize = 24;
 
+/// Sweeps over a net with cycles in a round.
+const MAX_SWEEPS: usize = 4;
+
 /// Weight of a share at the start.
 const UNIT: u64 = 1 << 16;
 
@@ -101,12 +104,27 @@ impl<'a> Split<'a> {
         shares.fold(self.net.classes[class][position].cost, u64::saturating_add)
     }
 
-    /// Values of all classes under the split, children first. On a cycle a share that is not known
-    /// yet is the one of the round before or nothing, which is less than it may be.
+    /// Values of all classes under the split. Off cycles one sweep, children first, gives them; on
+    /// cycles they start from nothing and each sweep raises them towards what they may be.
     fn pass(&mut self) -> Bounds {
-        if !self.order.is_acyclic {
+        let n_sweeps = if self.order.is_acyclic { 1 } else { MAX_SWEEPS };
+        if n_sweeps > 1 {
             self.shares.iter_mut().flatten().for_each(|share| *share = 0);
         }
+        let bound = (0..n_sweeps).map(|_| self.sweep()).last().unwrap_or(0);
+        let mut excess = vec![SmallVec::new(); self.net.n_classes()];
+        for class in self.net.needed() {
+            let arcs = 0..self.net.classes[class].len();
+            // Shares may have grown on a cycle since the value was taken; more excess is right then.
+            excess[class] =
+                arcs.map(|position| self.arc_value(class, position).saturating_sub(self.value[class])).collect();
+        }
+        Bounds { bound, excess, value: self.value.clone() }
+    }
+
+    /// Values and shares of all classes from the shares that are known; returns what arrives at the
+    /// needed ones.
+    fn sweep(&mut self) -> u64 {
         let mut bound = 0u64;
         for &class in &self.order.children_first {
             let class = class as usize;
@@ -125,14 +143,7 @@ impl<'a> Split<'a> {
                 self.shares[parent][slot] = part as u64;
             }
         }
-        let mut excess = vec![SmallVec::new(); self.net.n_classes()];
-        for class in self.net.needed() {
-            let arcs = 0..self.net.classes[class].len();
-            // Shares may have grown on a cycle since the value was taken; more excess is right then.
-            excess[class] =
-                arcs.map(|position| self.arc_value(class, position).saturating_sub(self.value[class])).collect();
-        }
-        Bounds { bound, excess, value: self.value.clone() }
+        bound
     }
 
     /// Moves weights towards the parents whose cheapest arcs are used; false when nothing is left

@@ -58,7 +58,7 @@ impl Search {
     /// The best choice for a reduced net below `upper`.
     fn solve_parts(&mut self, reduced: &Reduced, upper: u64, depth: u32) -> Solved {
         let parts: Vec<Part<'_>> = reduced.parts.iter().map(|net| Part::new(net)).collect();
-        self.work += reduced.parts.iter().map(|net| net.size() * 8).sum::<u64>();
+        self.work += parts.iter().map(Part::work).sum::<u64>();
         let mut bounds: Vec<u64> = parts.iter().map(|part| part.bounds.bound).collect();
         let mut total = bounds.iter().copied().fold(reduced.paid, u64::saturating_add);
         if total >= upper {
@@ -104,6 +104,10 @@ impl Search {
         }
         // What is found is worth knowing whole at the top, and below `upper` further down.
         let solved = self.search_part(part, upper, depth);
+        debug_assert!(
+            solved.best.iter().all(|(cost, chosen)| part.net.cost_of(chosen) == Some(*cost)),
+            "a choice costs what the search says"
+        );
         if self.known.len() < MAX_KNOWN {
             self.known.insert(key, solved.clone());
         }
@@ -123,7 +127,7 @@ impl Search {
         if let Some(mut chosen) = by_marginal_cost(net, order) {
             self.work += net.size();
             if depth == 0 {
-                self.work += improve(net, order, &mut chosen, 200_000 + 400 * net.size());
+                self.work += improve(net, order, &mut chosen, (200_000 + 40 * net.size()).min(self.max_work));
             }
             if let Some(cost) = net.cost_of(&chosen) {
                 keep(cost, net.trimmed(&chosen), &mut upper);
@@ -150,7 +154,12 @@ impl Search {
                 }
             };
             least = least.min(solved.bound);
-            if let Some((cost, chosen)) = solved.best {
+            if let Some((cost, mut chosen)) = solved.best {
+                for (position, arcs) in chosen.iter_mut().zip(&branch.classes) {
+                    if let Some(arc) = arcs.get(*position as usize) {
+                        *position = arc.pick;
+                    }
+                }
                 keep(cost, chosen, &mut upper);
             }
         }
@@ -194,10 +203,14 @@ impl Search {
         Solved { best, bound: around.bound.saturating_sub(cost - inside.bound) }
     }
 
-    /// Nets of which one holds the best choice below `upper`, the likely one first.
+    /// Nets of which one holds the best choice below `upper`, the likely one first; their arcs pick
+    /// positions in this part.
     fn branches(&self, part: &Part<'_>, upper: u64) -> Vec<Net> {
         let Part { net, order: _, bounds } = part;
         let mut base = (*net).clone();
+        for arcs in &mut base.classes {
+            arcs.iter_mut().enumerate().for_each(|(position, arc)| arc.pick = position as u32);
+        }
         for class in net.needed() {
             let excess = &bounds.excess[class];
             let mut at = 0;
@@ -248,6 +261,11 @@ impl<'a> Part<'a> {
         let order = net.order();
         let bounds = lower_bound(net, &order);
         Part { net, order, bounds }
+    }
+
+    /// What looking at the part takes, most of it for the bound.
+    fn work(&self) -> u64 {
+        self.net.size() * if self.order.is_acyclic { 8 } else { 24 }
     }
 }
 

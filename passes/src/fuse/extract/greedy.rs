@@ -1,9 +1,15 @@
 //! Greedy choice that counts a shared value once: what is chosen already is free for what follows.
 //!
 //! Costs only fall while classes are chosen, and a class changes its arc only when its cost falls;
-//! so the arcs never close a cycle, and the work is near-linear in the size of the net.
+//! so the arcs never close a cycle. Falling costs are passed on to users within a budget that is
+//! linear in the size of the net; a user that does not hear of one only chooses less well.
+
+use smallvec::SmallVec;
 
 use super::net::{ABSENT, Chosen, Net, Order, tree_costs};
+
+/// Costs that are passed on, for each arc and child of the net.
+const BUDGET: u64 = 16;
 
 /// A choice for the needed classes, deepest first; `None` when there is none.
 pub(super) fn by_marginal_cost(net: &Net, order: &Order) -> Option<Chosen> {
@@ -19,6 +25,7 @@ pub(super) fn by_marginal_cost(net: &Net, order: &Order) -> Option<Chosen> {
         is_fixed: vec![false; net.n_classes()],
         chosen: vec![ABSENT; net.n_classes()],
         pending: Vec::new(),
+        budget: BUDGET * net.size(),
     };
     // Below other needed classes first: what they need is free for the ones above.
     for &class in &order.children_first {
@@ -31,7 +38,7 @@ pub(super) fn by_marginal_cost(net: &Net, order: &Order) -> Option<Chosen> {
 
 struct Greedy<'a> {
     net: &'a Net,
-    parents: Vec<smallvec::SmallVec<[u32; 4]>>,
+    parents: Vec<SmallVec<[u32; 4]>>,
     /// What a class still costs, and by which arc.
     costs: Vec<u64>,
     best: Chosen,
@@ -39,6 +46,7 @@ struct Greedy<'a> {
     is_fixed: Vec<bool>,
     chosen: Chosen,
     pending: Vec<u32>,
+    budget: u64,
 }
 
 impl Greedy<'_> {
@@ -68,6 +76,10 @@ impl Greedy<'_> {
         self.costs[class] = 0;
         self.pending.push(class as u32);
         while let Some(below) = self.pending.pop() {
+            if self.budget == 0 {
+                self.pending.clear();
+                return;
+            }
             for &parent in &self.parents[below as usize] {
                 let parent = parent as usize;
                 if self.is_fixed[parent] {
@@ -77,6 +89,7 @@ impl Greedy<'_> {
                     if arc.children.binary_search(&below).is_err() {
                         continue;
                     }
+                    self.budget = self.budget.saturating_sub(1 + arc.children.len() as u64);
                     let children = arc.children.iter().map(|&child| self.costs[child as usize]);
                     let cost = children.fold(arc.cost, u64::saturating_add);
                     if cost < self.costs[parent] {

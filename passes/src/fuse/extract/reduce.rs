@@ -11,6 +11,9 @@ use smallvec::SmallVec;
 
 use super::net::{ABSENT, Arc, Chosen, Net, Order, tree_costs};
 
+/// Rounds of all reductions; what is left after them is as right, only larger.
+const MAX_ROUNDS: usize = 24;
+
 /// Arcs that an arc is compared with.
 const MAX_COMPARED: usize = 48;
 
@@ -103,7 +106,7 @@ struct Reducer {
 impl Reducer {
     fn run(&mut self) -> Option<()> {
         self.drop_incomplete()?;
-        loop {
+        for _ in 0..MAX_ROUNDS {
             self.work += self.net.size() * 4;
             let mut has_changed = self.need_what_is_implied();
             let order = self.net.order();
@@ -117,9 +120,10 @@ impl Reducer {
             }
             self.check_needed()?;
             if !has_changed {
-                return Some(());
+                break;
             }
         }
+        Some(())
     }
 
     fn n_arcs(&self) -> usize {
@@ -225,10 +229,12 @@ impl Reducer {
     /// what the other implies. Off cycles it may need more, if that costs no more than is saved.
     fn drop_dominated(&mut self, order: &Order) -> bool {
         let (trees, _) = tree_costs(&self.net, order);
-        let common: Vec<SmallVec<[u32; 4]>> = self.net.classes.iter().map(|arcs| common_children(arcs)).collect();
-        let mut implied = Implied { common: &common, seen: vec![u32::MAX; self.net.n_classes()], stamp: 0 };
+        let common = self.net.classes.iter().map(|arcs| common_children(arcs)).collect();
+        let mut implied = Implied { common, seen: vec![u32::MAX; self.net.n_classes()], stamp: 0 };
         let mut has_changed = false;
-        for class in 0..self.net.n_classes() {
+        // Children first: what a class implies is known before its users ask.
+        for &class in &order.children_first {
+            let class = class as usize;
             if self.net.classes[class].len() < 2 {
                 continue;
             }
@@ -263,6 +269,7 @@ impl Reducer {
                     at += 1;
                     is_kept
                 });
+                implied.common[class] = common_children(&self.net.classes[class]);
             }
         }
         has_changed
@@ -375,13 +382,13 @@ impl Reducer {
 }
 
 /// Classes that an arc needs whatever else is chosen, as far as they are found.
-struct Implied<'a> {
-    common: &'a [SmallVec<[u32; 4]>],
+struct Implied {
+    common: Vec<SmallVec<[u32; 4]>>,
     seen: Vec<u32>,
     stamp: u32,
 }
 
-impl Implied<'_> {
+impl Implied {
     fn mark(&mut self, children: &[u32]) {
         self.stamp += 1;
         let mut pending: SmallVec<[u32; 16]> = SmallVec::from_slice(children);
