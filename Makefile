@@ -6,6 +6,7 @@
 #   make test   all tests
 #   make lint   formatting and lints of Rust and Python, documentation
 #   make bench  compile times, instructions checked per second
+#   make bench-graph  time of canonicalize and fuse per node, 1,000 to 100,000 nodes
 #   make bench-gym  extraction on the extraction gym's e-graphs, one line a file
 #   make mutations  every program of the tests damaged in every place; half an hour
 #   make fit    timing constants fitted to measured kernels, docs/timing.md; some minutes
@@ -22,7 +23,7 @@ RUST_SOURCES := $(shell find ir passes codegen neff simulator compiler python/sr
 	Cargo.toml Cargo.lock $(wildcard */Cargo.toml)
 WHEEL_SOURCES := $(RUST_SOURCES) pyproject.toml $(wildcard python/neffuse/*.py)
 
-.PHONY: fit dev demo test test-rust test-python snapshots lint bench bench-calls bench-gym mutations fuzz fuzz-short fuzz-tool random
+.PHONY: fit dev demo test test-rust test-python snapshots lint bench bench-calls bench-graph bench-gym mutations fuzz fuzz-short fuzz-tool random
 
 dev: target/release/neffuse .venv/.wheel
 
@@ -74,6 +75,9 @@ lint: .venv/.wheel
 
 bench:
 	cargo bench --locked --bench compile --bench checks
+
+bench-graph:
+	cargo bench --locked --bench graph_passes
 
 bench-gym:
 	cargo bench --locked --bench extraction_gym

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use ir::target::accuracy::Accuracy;
 use ir::target::host::HostRuntime;
 use passes::canonicalize::ROUND_LIMIT;
-use passes::fuse::StopReason;
+use passes::fuse::{RegionReport, StopReason};
 use passes::manager::PassReport;
 use serde::{Deserialize, Serialize};
 use simulator::Timeline;
@@ -74,6 +74,8 @@ pub struct Report {
     #[serde(skip_deserializing)]
     pub bound: Option<&'static str>,
     pub fusions: Vec<FusionEntry>,
+    /// Distinct regions of the fusion search, in order of first appearance.
+    pub regions: Vec<RegionEntry>,
     /// Empty for what a cache keeps.
     #[serde(skip_deserializing)]
     pub unsupported: Vec<UnsupportedNode>,
@@ -97,6 +99,37 @@ pub enum CacheUse {
     Miss,
     /// The cache was not asked.
     Off,
+}
+
+/// What fusion chose for a region, all costs as sums of estimated instruction times.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionEntry {
+    /// Nodes of one instance before fusion.
+    pub n_nodes: usize,
+    /// Equal regions of the graph.
+    pub n_instances: usize,
+    pub n_enodes: usize,
+    pub cost_ps: u64,
+    /// No choice costs less.
+    pub bound_ps: u64,
+    /// Cost less bound; 0 where the choice is proven.
+    pub gap_ps: u64,
+    /// Why the search for alternatives ended.
+    pub stop: String,
+}
+
+impl RegionEntry {
+    fn of(region: &RegionReport) -> Self {
+        RegionEntry {
+            n_nodes: region.n_nodes,
+            n_instances: region.n_instances,
+            n_enodes: region.n_enodes,
+            cost_ps: region.cost_ps,
+            bound_ps: region.bound_ps,
+            gap_ps: region.gap_ps(),
+            stop: region.stop.name().to_owned(),
+        }
+    }
 }
 
 /// One pass.
@@ -181,6 +214,7 @@ impl Report {
         self.n_nodes = Some(compiled.graph.n_nodes());
         self.compulsory_bytes = Some(compulsory_bytes(&compiled.graph));
         self.fusions = compiled.fusions.clone();
+        self.regions = compiled.fuse.regions.iter().map(RegionEntry::of).collect();
         self.neff_bytes = compiled.neff.as_ref().map(Vec::len);
         let Some(program) = &compiled.program else { return };
         let metrics = program_metrics(program);
@@ -265,7 +299,7 @@ impl Report {
         line("SBUF", join(&[peak, spilled]));
         let converted = self.converted_weight_bytes.filter(|&bytes| bytes > 0);
         line("weights", converted.map(|bytes| format!("{} converted once by the host", bytes_text(bytes))));
-        line("fused ops", Some(self.fusions.len().to_string()));
+        line("fused ops", join(&[Some(self.fusions.len().to_string()), regions_text(&self.regions)]));
         let source = if self.cache == Some(CacheUse::Hit) { ", from the compile cache" } else { "" };
         line("compile time", self.compile_seconds.map(|seconds| format!("{:.1} ms{source}", seconds * 1e3)));
         text
@@ -300,6 +334,34 @@ impl Report {
         }
         text
     }
+}
+
+/// How many regions were planned, what the choice costs, and how far that may be from the best.
+fn regions_text(regions: &[RegionEntry]) -> Option<String> {
+    if regions.is_empty() {
+        return None;
+    }
+    let total = |part: fn(&RegionEntry) -> u64| {
+        let sum = regions.iter().map(|region| part(region).saturating_mul(region.n_instances as u64));
+        microseconds(sum.fold(0, u64::saturating_add))
+    };
+    let mut text = format!("{} distinct regions, estimated {:.3} us", regions.len(), total(|region| region.cost_ps));
+    let worst = regions
+        .iter()
+        .enumerate()
+        .max_by_key(|(at, region)| (region.gap_ps.saturating_mul(region.n_instances as u64), std::cmp::Reverse(*at)));
+    match worst.filter(|(_, region)| region.gap_ps > 0) {
+        None => text += ", no choice is better",
+        Some((at, region)) => {
+            let RegionEntry { n_nodes, n_instances, .. } = region;
+            text += &format!(
+                ", perhaps {:.3} us above the best, {:.3} us of it in region {at} ({n_nodes} nodes, {n_instances} times)",
+                total(|region| region.gap_ps),
+                microseconds(region.gap_ps.saturating_mul(*n_instances as u64)),
+            );
+        }
+    }
+    Some(text)
 }
 
 fn join(parts: &[Option<String>]) -> Option<String> {
@@ -353,7 +415,7 @@ mod tests {
         let keys = "graph target numerics neff_bytes compile_seconds cache passes limits n_nodes n_kernels n_instructions \
             n_compute_instructions n_dispatches hbm_read_bytes hbm_write_bytes compulsory_bytes spill_bytes \
             converted_weight_bytes \
-            sbuf_peak_bytes predicted_us predicted_error assumed_numbers nc_us total_us host_us engine_busy_us bound fusions unsupported host_ops \
+            sbuf_peak_bytes predicted_us predicted_error assumed_numbers nc_us total_us host_us engine_busy_us bound fusions regions unsupported host_ops \
             max_abs_error max_rel_error eager_abs_error ok";
         for key in keys.split_whitespace() {
             assert!(report.get(key).is_some(), "`{key}` is missing");

@@ -50,6 +50,6 @@ def joined(graph: str, parts: list[dict], refused: list[dict], host_ops: list[st
         report = dict(parts[0])
     else:
         report = {key: sum(part[key] or 0 for part in parts) for key in _SUMS}
-        report |= {key: [entry for part in parts for entry in part[key]] for key in ("fusions", "passes")}
+        report |= {key: [entry for part in parts for entry in part[key]] for key in ("fusions", "regions", "passes")}
         report["sbuf_peak_bytes"] = max((part["sbuf_peak_bytes"] for part in parts), default=0)
     return report | {"graph": graph, "ok": True, "unsupported": refused, "host_ops": host_ops, "parts": parts}

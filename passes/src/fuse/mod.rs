@@ -69,6 +69,30 @@ pub struct Fusion {
     pub locations: Vec<LocationId>,
 }
 
+/// A distinct region: what was found for it, and how far that may be from the best.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionReport {
+    /// Nodes of the graph that one instance covers.
+    pub n_nodes: usize,
+    /// Regions of the graph that are equal to this one, itself included.
+    pub n_instances: usize,
+    /// Nodes of its e-graph.
+    pub n_enodes: usize,
+    /// Estimated time of one instance without overlap.
+    pub cost_ps: u64,
+    /// No choice from the e-graph costs less.
+    pub bound_ps: u64,
+    /// Why saturation ended.
+    pub stop: StopReason,
+}
+
+impl RegionReport {
+    /// How far the cost may lie above the best choice; 0 where the choice is proven.
+    pub fn gap_ps(&self) -> u64 {
+        self.cost_ps - self.bound_ps
+    }
+}
+
 /// What fusion did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FuseReport {
@@ -77,6 +101,8 @@ pub struct FuseReport {
     pub n_regions: usize,
     /// Regions that were saturated; the others are copies of these.
     pub n_distinct_regions: usize,
+    /// The distinct ones, in order of first appearance.
+    pub regions: Vec<RegionReport>,
     /// Nodes of all e-graphs.
     pub n_enodes: usize,
     pub n_iterations: usize,
@@ -98,6 +124,15 @@ impl FuseReport {
     /// How far the cost may lie above the best choice.
     pub fn gap_ps(&self) -> u64 {
         self.cost_ps - self.bound_ps
+    }
+
+    /// The distinct region with the largest gap over all its instances; `None` where every choice is
+    /// proven.
+    pub fn worst_region(&self) -> Option<(usize, &RegionReport)> {
+        let open = self.regions.iter().enumerate().filter(|(_, region)| region.gap_ps() > 0);
+        open.max_by_key(|(at, region)| {
+            (region.gap_ps().saturating_mul(region.n_instances as u64), std::cmp::Reverse(*at))
+        })
     }
 
     /// The counts for a pass's statistics.
@@ -190,7 +225,15 @@ fn report(cut: &Cut, plans: &[Plan], fuel: &Fuel) -> FuseReport {
         ..FuseReport::default()
     };
     let mut n_applications = vec![0; rules::all().len()];
-    for plan in plans {
+    for (plan, shape) in plans.iter().zip(&cut.shapes) {
+        report.regions.push(RegionReport {
+            n_nodes: shape.nodes.len(),
+            n_instances: 0,
+            n_enodes: plan.n_enodes,
+            cost_ps: plan.cost_ps,
+            bound_ps: plan.bound_ps,
+            stop: plan.stop,
+        });
         report.n_enodes += plan.n_enodes;
         report.n_iterations += plan.n_iterations;
         match report.stop_reasons.iter_mut().find(|(reason, _)| *reason == plan.stop) {
@@ -207,6 +250,7 @@ fn report(cut: &Cut, plans: &[Plan], fuel: &Fuel) -> FuseReport {
         report.cost_before_ps += plan.cost_before_ps;
         report.cost_ps += plan.cost_ps;
         report.bound_ps += plan.bound_ps;
+        report.regions[region.shape].n_instances += 1;
     }
     let named = rules::all().iter().map(|rule| rule.name).zip(n_applications);
     report.n_applications = named.filter(|(_, count)| *count > 0).collect();
