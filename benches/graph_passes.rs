@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use ir::graph::{InputRole, Location};
 use ir::ops::{
-    Add, Exp, Full, Matmul, Maximum, Mul, ReduceMax, ReduceMean, ReduceSum, Reciprocal, Relu, Rsqrt, Sigmoid, Sub, Tanh,
+    Add, Exp, Full, Matmul, Maximum, Mul, Reciprocal, ReduceMax, ReduceMean, ReduceSum, Relu, Rsqrt, Sigmoid, Sub, Tanh,
 };
 use ir::{Dtype, Graph, Op, TensorType, ValueId};
 use passes::Numerics;

@@ -131,15 +131,13 @@ fn fuse_text(compiled: &Compiled) -> String {
          {bound_us:.3} us (sums of instruction costs, to compare choices; `neffuse profile` predicts times)\n",
         fuse.n_distinct_regions
     );
-    match fuse.worst_region() {
-        None => text += "every choice is proven: its bound is its cost\n",
-        Some((at, region)) => {
-            let [gap_us, total_us] = [region.gap_ps(), fuse.gap_ps()].map(microseconds);
-            text += &format!(
-                "gap {total_us:.3} us; the worst is region {at} with {gap_us:.3} us ({} nodes, {} times)\n",
-                region.n_nodes, region.n_instances
-            );
-        }
+    if let Some((at, region)) = fuse.worst_region() {
+        let [gap_us, total_us] =
+            [region.gap_ps().saturating_mul(region.n_instances as u64), fuse.gap_ps()].map(microseconds);
+        text += &format!(
+            "at most {total_us:.3} us above the best choice, {gap_us:.3} us of it in region {at} ({} nodes, {} times)\n",
+            region.n_nodes, region.n_instances
+        );
     }
     for limit in limits(&compiled.passes) {
         text += &format!("stopped at a limit, {limit}: the result is right, more might have been found\n");

@@ -198,6 +198,7 @@ pub(super) fn forced_cost(
 struct Indexed {
     problem: Problem,
     classes: Vec<Id>,
+    number_of: StableMap<Id, usize>,
 }
 
 struct Costs<'a> {
@@ -242,7 +243,7 @@ impl Costs<'_> {
             problem.classes.push(candidates);
             next += 1;
         }
-        Indexed { problem, classes }
+        Indexed { problem, classes, number_of }
     }
 
     /// Cost in picoseconds; at least one for every op, so that of two programs that cost the same
@@ -317,7 +318,7 @@ impl Writer<'_> {
 
     fn number_of(&self, class: Id) -> usize {
         let class = self.graph.find(class);
-        self.indexed.classes.iter().position(|&known| known == class).expect("the problem covers what it reaches")
+        *self.indexed.number_of.get(&class).expect("the problem covers what it reaches")
     }
 }
 

@@ -42,13 +42,13 @@ pub(super) struct Shape {
     pub outputs: Vec<LocalValue>,
 }
 
-/// A part of a graph: which values it reads, and which of its values others read.
+/// A part of a graph: which values it reads; which of its values others read is in
+/// [`Cut::region_of`].
 #[derive(Clone, Debug)]
 pub(super) struct Region {
     pub leaves: Vec<ValueId>,
     /// Nodes of the graph, in the order of [`Shape::nodes`].
     pub nodes: Vec<NodeId>,
-    pub outputs: Vec<ValueId>,
     /// Position among the distinct shapes.
     pub shape: usize,
 }
@@ -58,8 +58,8 @@ pub(super) struct Cut {
     pub regions: Vec<Region>,
     /// Distinct shapes, in order of first appearance.
     pub shapes: Vec<Shape>,
-    /// Region of each value that is an output of one.
-    pub region_of: Vec<Option<usize>>,
+    /// For each value that is an output of a region: the region, and its position among the outputs.
+    pub region_of: Vec<Option<(usize, usize)>>,
 }
 
 /// Cuts the graph.
@@ -91,10 +91,10 @@ pub(super) fn cut(graph: &Graph) -> Cut {
         if position == next {
             cut.shapes.push(shape);
         }
-        for output in &outputs {
-            cut.region_of[output.index()] = Some(cut.regions.len());
+        for (position, output) in outputs.iter().enumerate() {
+            cut.region_of[output.index()] = Some((cut.regions.len(), position));
         }
-        cut.regions.push(Region { leaves, nodes, outputs, shape: position });
+        cut.regions.push(Region { leaves, nodes, shape: position });
     }
     cut
 }
@@ -117,10 +117,11 @@ fn group(graph: &Graph) -> Vec<Option<usize>> {
     }
     let mut number_of: Vec<Option<usize>> = vec![None; graph.n_nodes()];
     let mut n_groups = 0;
-    let is_output = |value: &ValueId| graph.outputs.iter().any(|output| output.value == Some(*value));
+    let mut is_output = vec![false; graph.n_values()];
+    graph.outputs.iter().filter_map(|output| output.value).for_each(|value| is_output[value.index()] = true);
     let mut groups = Vec::with_capacity(graph.n_nodes());
     for (id, node) in graph.nodes() {
-        if node.op.class() == OpClass::Creation && !node.results.iter().any(is_output) {
+        if node.op.class() == OpClass::Creation && !node.results.iter().any(|result| is_output[result.index()]) {
             groups.push(None);
             continue;
         }

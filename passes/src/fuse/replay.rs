@@ -49,12 +49,16 @@ enum State {
 /// A plan that is ill typed, which is a fault of a rule.
 pub(super) fn replay(graph: &Graph, cut: &Cut, plans: &[Plan]) -> Result<Replayed, TypeError> {
     let mut kept: Vec<bool> = vec![false; cut.regions.len()];
-    let unchanged: Vec<Plan> = cut.shapes.iter().map(super::region::Shape::as_it_is).collect();
+    let mut unchanged: Vec<Option<Plan>> = vec![None; cut.shapes.len()];
     loop {
         let replay = Replay { graph, cut, plans, unchanged: &unchanged, kept: &kept };
         match replay.run()? {
             Ok(replayed) => return Ok(replayed),
-            Err(region) => kept[region] = true,
+            Err(region) => {
+                let shape = cut.regions[region].shape;
+                kept[region] = true;
+                unchanged[shape].get_or_insert_with(|| cut.shapes[shape].as_it_is());
+            }
         }
     }
 }
@@ -63,7 +67,8 @@ struct Replay<'a> {
     graph: &'a Graph,
     cut: &'a Cut,
     plans: &'a [Plan],
-    unchanged: &'a [Plan],
+    /// By shape, for regions that are kept.
+    unchanged: &'a [Option<Plan>],
     /// Regions that are written as they were.
     kept: &'a [bool],
 }
@@ -102,16 +107,14 @@ impl Replay<'_> {
 
     fn plan(&self, region: usize) -> &Plan {
         let shape = self.cut.regions[region].shape;
-        if self.kept[region] { &self.unchanged[shape] } else { &self.plans[shape] }
+        self.unchanged[shape].as_ref().filter(|_| self.kept[region]).unwrap_or(&self.plans[shape])
     }
 
     fn source(&self, value: ValueId) -> Source {
         match (self.cut.region_of[value.index()], self.graph.def(value)) {
             (_, ValueDef::Input(position)) => Source::Input(position),
             (None, ValueDef::Result { node, index }) => Source::Result { task: Task::Constant(node), index },
-            (Some(region), ValueDef::Result { .. }) => {
-                let position = self.cut.regions[region].outputs.iter().position(|&output| output == value);
-                let position = position.expect("a value is an output of its region");
+            (Some((region, position)), ValueDef::Result { .. }) => {
                 self.local(region, self.plan(region).outputs[position])
             }
         }

@@ -103,9 +103,11 @@ pub(super) fn saturate(
     refusals: &mut dyn Refusals,
 ) -> Saturation {
     let mut saturation = Saturation { applications: Vec::new(), n_iterations: 0, stop: StopReason::Saturated };
+    // Rules up to this stage find nothing new in the graph as it is.
+    let mut settled: Option<Stage> = None;
     for stage in STAGES {
         for n_iterations in 1.. {
-            let found = search(graph, selection, stage);
+            let found = search(graph, selection, stage, settled);
             let n_before = saturation.applications.len();
             let is_dry = apply_all(graph, &found, fuel, &mut saturation.applications, refusals);
             graph.rebuild();
@@ -122,8 +124,10 @@ pub(super) fn saturate(
                 return saturation;
             }
             if saturation.applications.len() == n_before {
+                settled = Some(stage);
                 break;
             }
+            settled = None;
             if n_iterations == MAX_ITERATIONS {
                 saturation.stop = StopReason::IterationLimit;
                 break;
@@ -133,14 +137,16 @@ pub(super) fn saturate(
     saturation
 }
 
-/// All matches of the rules of a stage and the ones before, in order of rules.
-fn search(graph: &TermGraph, selection: &Selection, stage: Stage) -> Vec<(usize, Vec<Match>)> {
+/// All matches of the rules of a stage and the ones before it that are not settled, in order of
+/// rules.
+fn search(graph: &TermGraph, selection: &Selection, stage: Stage, settled: Option<Stage>) -> Vec<(usize, Vec<Match>)> {
     let all = rules::all();
     let mut found = Vec::new();
     for position in selection.iter() {
         let rule = &all[position];
         let classes = rule.left.discriminant().and_then(|kind| graph.classes_for_op(&kind));
-        let (Some(classes), true) = (classes, rule.stage <= stage) else { continue };
+        let is_due = rule.stage <= stage && settled.is_none_or(|settled| rule.stage > settled);
+        let (Some(classes), true) = (classes, is_due) else { continue };
         let mut matches = Vec::new();
         for class in classes {
             rule.left.matches(&rule.names, graph, class, &mut matches);

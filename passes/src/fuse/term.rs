@@ -154,7 +154,7 @@ impl Facts {
 #[derive(Default)]
 pub(super) struct Knowledge {
     ops: Vec<Op>,
-    interned: StableMap<Op, OpId>,
+    interned: StableMap<Op, Head>,
     pub leaves: Vec<TensorType>,
     /// True while rules are applied; false while congruence is restored.
     pub is_applying: bool,
@@ -175,20 +175,17 @@ impl Knowledge {
 
     /// The head of an op.
     pub fn head(&mut self, op: &Op) -> Head {
-        let id = match self.interned.get(op) {
-            Some(&id) => id,
-            None => {
-                let id = OpId(self.ops.len() as u32);
-                self.ops.push(op.clone());
-                self.interned.insert(op.clone(), id);
-                id
-            }
-        };
-        Head::Op {
-            kind: kind_of(op.name()).expect("every op is in the table"),
-            op: id,
-            is_commutative: is_commutative(op),
+        if let Some(&head) = self.interned.get(op) {
+            return head;
         }
+        let head = Head::Op {
+            kind: kind_of(op.name()).expect("every op is in the table"),
+            op: OpId(self.ops.len() as u32),
+            is_commutative: is_commutative(op),
+        };
+        self.ops.push(op.clone());
+        self.interned.insert(op.clone(), head);
+        head
     }
 }
 
