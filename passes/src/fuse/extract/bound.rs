@@ -152,7 +152,6 @@ impl<'a> Split<'a> {
         let n_classes = self.net.n_classes();
         let mut is_used = self.net.is_needed.clone();
         let mut has_changed = false;
-        let mut uses: Vec<bool> = Vec::new();
         let mut users: Vec<SmallVec<[u32; 4]>> = vec![SmallVec::new(); n_classes];
         for &class in self.order.children_first.iter().rev() {
             let class = class as usize;
@@ -164,14 +163,13 @@ impl<'a> Split<'a> {
                 users[child as usize].push(class as u32);
             }
         }
-        for class in 0..n_classes {
-            if users[class].is_empty() || users[class].len() == self.parents[class].len() {
+        for ((weights, parents), users) in self.weights.iter_mut().zip(&self.parents).zip(&users) {
+            if users.is_empty() || users.len() == parents.len() {
                 continue;
             }
-            uses.clear();
-            uses.extend(self.parents[class].iter().map(|parent| users[class].contains(parent)));
-            for (weight, &is_user) in self.weights[class].iter_mut().zip(&uses) {
+            for (weight, parent) in weights.iter_mut().zip(parents) {
                 let step = (*weight / (2 + round as u64 / 2)).max(1);
+                let is_user = users.contains(parent);
                 *weight = if is_user { (*weight + step).min(UNIT << 8) } else { (*weight - step).max(1) };
             }
             has_changed = true;

@@ -21,6 +21,9 @@ const MAX_DEPTH: u32 = 120;
 /// Parts whose solutions are kept.
 const MAX_KNOWN: usize = 20_000;
 
+/// Where the detours of an unproven part begin.
+const SEED: u64 = 0x5eed;
+
 /// What is known of a net.
 #[derive(Clone, Debug)]
 pub(super) struct Solved {
@@ -57,7 +60,7 @@ impl Search {
 
     /// The best choice for a reduced net below `upper`.
     fn solve_parts(&mut self, reduced: &Reduced, upper: u64, depth: u32) -> Solved {
-        let parts: Vec<Part<'_>> = reduced.parts.iter().map(|net| Part::new(net)).collect();
+        let parts: Vec<Part<'_>> = reduced.parts.iter().map(Part::new).collect();
         self.work += parts.iter().map(Part::work).sum::<u64>();
         let mut bounds: Vec<u64> = parts.iter().map(|part| part.bounds.bound).collect();
         let mut total = bounds.iter().copied().fold(reduced.paid, u64::saturating_add);
@@ -164,14 +167,12 @@ impl Search {
             }
         }
         if depth == 0 && least < upper {
-            // Not proven: look on from the best.
-            let mut chosen = best.as_ref().map(|(_, chosen)| chosen.clone()).unwrap_or_default();
-            if !chosen.is_empty() {
-                improve_by_detours(net, order, &mut chosen, 0x5eed, self.max_work / 2);
-                if let Some(cost) = net.cost_of(&chosen).filter(|cost| *cost < upper) {
-                    upper = cost;
-                    best = Some((cost, chosen));
-                }
+            // Not proven: look on from the best, with half as much work again for all parts.
+            let max_work = (self.max_work + self.max_work / 2).saturating_sub(self.work);
+            if let Some((cost, chosen)) = best.as_mut() {
+                self.work += improve_by_detours(net, order, chosen, SEED, max_work);
+                *cost = net.cost_of(chosen).unwrap_or(u64::MAX);
+                upper = upper.min(*cost);
             }
         }
         Solved { best, bound: least.max(bound).min(upper) }
