@@ -345,7 +345,9 @@ fn regions_text(regions: &[RegionEntry]) -> Option<String> {
         let sum = regions.iter().map(|region| part(region).saturating_mul(region.n_instances as u64));
         microseconds(sum.fold(0, u64::saturating_add))
     };
-    let mut text = format!("{} distinct regions, estimated {:.3} us", regions.len(), total(|region| region.cost_ps));
+    let distinct =
+        if regions.len() == 1 { "1 region".to_owned() } else { format!("{} distinct regions", regions.len()) };
+    let mut text = format!("{distinct}, estimated {:.3} us", total(|region| region.cost_ps));
     let worst = regions
         .iter()
         .enumerate()
