@@ -1,0 +1,292 @@
+//! Compile times of large graphs and programs, pass by pass, in one process and without a cache.
+//!
+//! `make bench-scale` prints for every graph the median milliseconds of each pass and of the verifier
+//! after it, the number of instructions, and the largest memory that the process has had. Arguments
+//! choose graphs by parts of their names: `make bench-scale SCALE="dag matmul"`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use compiler::import::read_graph;
+use compiler::pipeline::{Options, Stage, Watcher, compile};
+use ir::graph::InputRole;
+use ir::ops::{Add, Maximum, Mul, Op, Relu, Sigmoid, Sub, Tanh};
+use ir::program::Engine;
+use ir::target::TargetName;
+use ir::text::parse_graph;
+use ir::{Dtype, Graph, Program, TensorType, ValueId};
+use passes::manager::{PassReport, Phase, Unit};
+use passes::schedule::{ScheduleOptions, schedule};
+use simulator::{Machine, Timeline};
+
+/// Runs of each graph; the median counts.
+const N_RUNS: usize = 5;
+/// Values that a node of the random graph chooses its operands from, and its outputs.
+const WINDOW: usize = 40;
+
+struct Case {
+    name: String,
+    graph: Box<dyn Fn() -> Graph>,
+}
+
+fn main() {
+    // Cargo adds flags of its own.
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    for case in cases() {
+        if wanted.is_empty() || wanted.iter().any(|part| case.name.contains(part.as_str())) {
+            report(&case);
+        }
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let mut all: Vec<Case> = Vec::new();
+    let mut add = |name: String, graph: Box<dyn Fn() -> Graph>| all.push(Case { name, graph });
+    for n_nodes in [1_000, 2_000, 10_000, 100_000] {
+        add(format!("dag_{n_nodes}"), Box::new(move || pointwise_dag(n_nodes)));
+    }
+    for (n_rows, n_inner, n_columns) in [(2048, 2048, 2048), (2048, 4096, 11008)] {
+        for lhs in ["mk", "km"] {
+            let name = format!("matmul_{lhs}_{n_rows}x{n_inner}x{n_columns}");
+            add(name, Box::new(move || matmul(lhs == "km", [n_rows, n_inner, n_columns])));
+        }
+    }
+    for n_layers in [1, 8, 24] {
+        add(format!("bert_base_{n_layers}"), Box::new(move || stacked("bert_base_layer", n_layers)));
+    }
+    all
+}
+
+/// The sequence of numbers that random graphs are made from.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % end as u64) as usize
+    }
+}
+
+/// Pointwise nodes on `f32[128, 256]` with shared values: each takes one or two of the values
+/// before it, and those that nothing reads are outputs, as the last are.
+fn pointwise_dag(n_nodes: usize) -> Graph {
+    let mut random = Random(1);
+    let mut graph = Graph::new(format!("dag_{n_nodes}"));
+    let ty = TensorType { dtype: Dtype::F32, shape: [128, 256].into_iter().collect() };
+    let mut values: Vec<ValueId> =
+        (0..4).map(|idx| graph.push_input(format!("x{idx}"), ty.clone(), InputRole::Dynamic)).collect();
+    let n_inputs = values.len();
+    for _ in 0..n_nodes {
+        let first = values.len().saturating_sub(WINDOW);
+        let mut operand = || values[first + random.below(values.len() - first)];
+        let (lhs, rhs) = (operand(), operand());
+        let value = match random.below(7) {
+            0 => graph.push_value_of(Op::from(Add), &[lhs, rhs], &[]),
+            1 => graph.push_value_of(Op::from(Mul), &[lhs, rhs], &[]),
+            2 => graph.push_value_of(Op::from(Sub), &[lhs, rhs], &[]),
+            3 => graph.push_value_of(Op::from(Maximum), &[lhs, rhs], &[]),
+            4 => graph.push_value_of(Op::from(Relu), &[lhs], &[]),
+            5 => graph.push_value_of(Op::from(Tanh), &[lhs], &[]),
+            _ => graph.push_value_of(Op::from(Sigmoid), &[lhs], &[]),
+        };
+        values.push(value.expect("all values have one type"));
+    }
+    let n_uses = graph.use_counts();
+    let last = values.len() - WINDOW.min(values.len());
+    for (position, &value) in values.iter().enumerate().skip(n_inputs) {
+        if position >= last || n_uses[value.index()] == 0 {
+            graph.push_output(value);
+        }
+    }
+    graph
+}
+
+/// A product of two bf16 matrices; the left one may be stored as `[K, M]`.
+fn matmul(transposed: bool, [n_rows, n_inner, n_columns]: [usize; 3]) -> Graph {
+    let lhs = if transposed { format!("{n_inner}, {n_rows}") } else { format!("{n_rows}, {n_inner}") };
+    let mut text = String::from("graph @matmul {\n");
+    writeln!(text, "  input %0 \"a\": bf16[{lhs}] dynamic").expect("strings grow");
+    writeln!(text, "  input %1 \"b\": bf16[{n_inner}, {n_columns}] dynamic").expect("strings grow");
+    if transposed {
+        writeln!(text, "  %2 = transpose %0 {{perm = [1, 0]}} : bf16[{n_rows}, {n_inner}]").expect("strings grow");
+    }
+    let (lhs, result) = if transposed { (2, 3) } else { (0, 2) };
+    writeln!(text, "  %{result} = matmul %{lhs}, %1 {{transpose_lhs = 0, transpose_rhs = 0, dtype = bf16}} : bf16[{n_rows}, {n_columns}]").expect("strings grow");
+    writeln!(text, "  output %{result} \"\"\n}}").expect("strings grow");
+    parse_graph("matmul", &text).expect("the text is well formed")
+}
+
+/// A layer of the sample graphs, its first dynamic input fed by the first output of the one before.
+fn stacked(name: &str, n_layers: usize) -> Graph {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("benches/graphs/{name}.inf.json"));
+    let layer = read_graph(&path).expect("the graph imports");
+    let is_fed = |position: usize| {
+        let of_type = |at: &usize| layer.ty(layer.inputs[*at].value) == layer.ty(output_of(&layer));
+        (0..layer.inputs.len()).find(of_type) == Some(position)
+    };
+    let mut graph = Graph::new(format!("{name}_{n_layers}"));
+    let mut last: Option<ValueId> = None;
+    for layer_idx in 0..n_layers {
+        let mut map: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+        for (position, input) in layer.inputs.iter().enumerate() {
+            let value = match last.filter(|_| is_fed(position)) {
+                Some(last) => last,
+                None => {
+                    let name = format!("{}_{layer_idx}", input.name);
+                    let value = graph.push_input(name, layer.ty(input.value).clone(), input.role);
+                    let latest = graph.inputs.len() - 1;
+                    graph.inputs[latest].strides = input.strides.clone();
+                    value
+                }
+            };
+            map.insert(input.value, value);
+        }
+        for (_, node) in layer.nodes() {
+            let operands: Vec<ValueId> = node.operands.iter().map(|operand| map[operand]).collect();
+            let copy = graph.push(node.op.clone(), &operands, &[]).expect("the layer is well typed");
+            map.extend(node.results.iter().copied().zip(graph.node(copy).results.clone()));
+        }
+        last = Some(map[&output_of(&layer)]);
+    }
+    graph.push_output(last.expect("there are layers"));
+    graph
+}
+
+fn output_of(layer: &Graph) -> ValueId {
+    layer.outputs[0].value.expect("the layer has an output")
+}
+
+/// Keeps the time of every graph pass.
+#[derive(Default)]
+struct Passes {
+    milliseconds: Vec<(&'static str, f64)>,
+}
+
+impl Watcher for Passes {
+    fn after(&mut self, report: &PassReport, _: Stage<'_>) {
+        self.milliseconds.push((report.name, report.seconds * 1e3));
+    }
+}
+
+/// What one run took, in order.
+#[derive(Default)]
+struct Times {
+    rows: Vec<(String, f64)>,
+}
+
+impl Times {
+    fn add<T>(&mut self, name: &str, function: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = function();
+        self.rows.push((name.to_owned(), start.elapsed().as_secs_f64() * 1e3));
+        result
+    }
+
+    fn verify(&mut self, program: &Program, phase: Phase) {
+        let faults = self.add(&format!("verify {phase}"), || program.faults(phase));
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+    }
+}
+
+/// Passes after placement one by one, each with its verifier; a program's bytes at the end.
+fn run(graph: &Graph) -> (Times, Program, Vec<u8>, u64) {
+    let mut passes = Passes::default();
+    let options = Options { stop_after: Some("place".to_owned()), ..Options::default() };
+    let placed = compile(graph, &options, &mut passes).expect("the graph is placed").graph;
+    let mut times = Times::default();
+    times.rows.extend(passes.milliseconds.iter().map(|(name, milliseconds)| ((*name).to_owned(), *milliseconds)));
+    let lowered = times.add("lower", || codegen::lower(&placed, TargetName::Trn2));
+    let (program, _) = lowered.unwrap_or_else(|refused| panic!("{}", refused[0].reason));
+    times.verify(&program, Phase::Lowered);
+    let (program, statistics) = times.add("schedule", || schedule(&program, &ScheduleOptions::default()));
+    times.verify(&program, Phase::Scheduled);
+    let (program, _) = times.add("allocate", || passes::allocate::allocate(&program)).expect("the program fits");
+    times.verify(&program, Phase::Allocated);
+    let synchronized = times.add("synchronize", || passes::synchronize::synchronize(&program));
+    let (program, _) = synchronized.expect("there are semaphores enough");
+    times.verify(&program, Phase::Synchronized);
+    let object = times.add("encode", || codegen::kernel_object(&program)).expect("every record has room");
+    let kernel = times.add("link", || codegen::link(&program, &object)).expect("every symbol has a value");
+    let neff = times.add("package", || codegen::package(&placed, &program, &kernel)).expect("the container has room");
+    (times, program, neff, statistics.estimated_ps)
+}
+
+fn report(case: &Case) {
+    let graph = (case.graph)();
+    let mut runs = Vec::new();
+    let mut last = None;
+    let mut spent = 0.0;
+    for _ in 0..N_RUNS {
+        let start = Instant::now();
+        let (times, program, neff, estimated_ps) = run(&graph);
+        spent += start.elapsed().as_secs_f64();
+        runs.push(times);
+        last = Some((program, neff, estimated_ps));
+        if spent > 60.0 {
+            break;
+        }
+    }
+    let (program, neff, estimated_ps) = last.expect("there are runs");
+    let start = Instant::now();
+    let machine = Machine::from_program(&program).expect("every tile has an address");
+    let findings = machine.check();
+    let check_seconds = start.elapsed().as_secs_f64();
+    assert!(findings.is_empty(), "{findings}");
+    println!("\n{} ({} nodes, {} instructions)", case.name, graph.n_nodes(), program.instructions.len());
+    let (mut total, mut after_placement) = (0.0, 0.0);
+    let mut is_placed = false;
+    for position in 0..runs[0].rows.len() {
+        let name = &runs[0].rows[position].0;
+        let mut values: Vec<f64> = runs.iter().map(|times| times.rows[position].1).collect();
+        values.sort_by(f64::total_cmp);
+        let median = values[values.len() / 2];
+        total += median;
+        after_placement += if is_placed { median } else { 0.0 };
+        is_placed |= name == "place";
+        println!("  {name:24} {median:10.2} ms   (least {:.2})", values[0]);
+    }
+    println!("  {:24} {total:10.2} ms, {after_placement:.2} from the placed graph", "all");
+    let rate = program.instructions.len() as f64 / check_seconds / 1e6;
+    println!("  {:24} {rate:10.2} million instructions a second", "simulator's checks");
+    println!("  NEFF {} bytes, {} bytes of memory at most", neff.len(), peak_bytes());
+    let start = Instant::now();
+    let timeline = machine.timeline().expect("a sound program ends");
+    println!(
+        "  predicted {:.3} us, scheduler {:.3} us (simulated in {:.0} ms)",
+        timeline.body_ps as f64 / 1e6,
+        estimated_ps as f64 / 1e6,
+        start.elapsed().as_secs_f64() * 1e3
+    );
+    println!("  tensor engine: {}", tensor_engine_text(&timeline));
+}
+
+/// When the tensor engine starts and ends, and how long it stands still between.
+fn tensor_engine_text(timeline: &Timeline) -> String {
+    let on_pe = timeline.spans.iter().filter(|span| span.instruction.engine == Engine::Pe);
+    let mut spans: Vec<(i64, i64)> = on_pe.map(|span| (span.start_ps, span.end_ps)).collect();
+    spans.sort_unstable();
+    let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return String::from("no work") };
+    let gaps = spans.windows(2).map(|pair| (pair[1].0 - pair[0].1).max(0));
+    let microseconds = |picoseconds: i64| picoseconds as f64 / 1e6;
+    format!(
+        "from {:.3} to {:.3} us of {:.3}, {:.3} us of gaps between, {:.3} us in gaps of more than 0.2 us",
+        microseconds(first.0),
+        microseconds(last.1),
+        timeline.body_ps as f64 / 1e6,
+        microseconds(gaps.clone().sum()),
+        microseconds(gaps.filter(|&gap| gap > 200_000).sum())
+    )
+}
+
+/// The most memory that the process has had; 0 where the system does not say.
+fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
