@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::rules::{Violation, check_activation_tables, check_instruction, check_psum_groups};
+use super::rules::{LoadedTables, PsumGroups, Violation, check_instruction};
 use super::{DmaPlace, Engine, HbmKind, InstructionKind, Program, ProgramPhase, Space, Tile};
 
 /// Something wrong with a program.
@@ -158,14 +158,15 @@ fn phase_fault(program: &Program, position: usize) -> Option<&'static str> {
 /// Rules of whole streams; table loads are there from scheduling on.
 fn check_streams(program: &Program, faults: &mut Vec<ProgramFault>) {
     let target = program.target.target();
-    let stream = |engine: Engine| -> (Vec<usize>, Vec<&super::Instruction>) { program.stream(engine).unzip() };
-    let (positions, instructions) = stream(Engine::Pe);
-    let groups = check_psum_groups(target, instructions, &program.tiles);
-    faults.extend(groups.into_iter().map(|found| of_rule(program, positions[found.position], found.violation)));
-    if program.phase != ProgramPhase::Lowered {
-        let (positions, instructions) = stream(Engine::Act);
-        let tables = check_activation_tables(instructions);
-        faults.extend(tables.into_iter().map(|(idx, violation)| of_rule(program, positions[idx], violation)));
+    let mut groups = PsumGroups::new(target, &program.tiles);
+    let mut tables = LoadedTables::default();
+    for (position, instruction) in program.instructions.iter().enumerate() {
+        let broken = match instruction.engine {
+            Engine::Pe => groups.add(position, instruction).map(|found| found.violation),
+            Engine::Act if program.phase != ProgramPhase::Lowered => tables.add(instruction),
+            Engine::Act | Engine::Dve | Engine::Pool | Engine::Sp => None,
+        };
+        faults.extend(broken.map(|violation| of_rule(program, position, violation)));
     }
 }
 
@@ -175,17 +176,18 @@ fn check_first_writes(program: &Program, faults: &mut Vec<ProgramFault>) {
     let mut tensors: Vec<bool> = program.tensors.iter().map(|tensor| tensor.kind.is_given()).collect();
     for (position, instruction) in program.instructions.iter().enumerate() {
         let accesses = instruction.kind.accesses();
-        let mut unwritten = |is_written: bool, name: String| {
+        let mut unwritten = |is_written: bool, kind: char, number: u32| {
             if !is_written {
-                faults.push(ProgramFault::at(program, position, format!("reads {name}, which nothing has written")));
+                let message = format!("reads %{kind}{number}, which nothing has written");
+                faults.push(ProgramFault::at(program, position, message));
             }
         };
         for view in &accesses.tile_reads {
-            unwritten(tiles[view.tile.index()], format!("%t{}", view.tile.0));
+            unwritten(tiles[view.tile.index()], 't', view.tile.0);
         }
         match accesses.dma_read.map(|side| side.place) {
-            Some(DmaPlace::Hbm { tensor }) => unwritten(tensors[tensor.index()], format!("%h{}", tensor.0)),
-            Some(DmaPlace::Tile { tile, .. }) => unwritten(tiles[tile.index()], format!("%t{}", tile.0)),
+            Some(DmaPlace::Hbm { tensor }) => unwritten(tensors[tensor.index()], 'h', tensor.0),
+            Some(DmaPlace::Tile { tile, .. }) => unwritten(tiles[tile.index()], 't', tile.0),
             None => {}
         }
         for view in &accesses.tile_writes {

@@ -138,20 +138,23 @@ pub fn check_psum_groups<'a>(
 pub struct PsumGroups<'a> {
     bank_bytes: i64,
     tiles: &'a [Tile],
-    /// By bank, as far as banks have numbers of their own.
-    groups: [Vec<Group<'a>>; N_BUCKETS],
+    /// By bank, or by tile where it has no address.
+    groups: Vec<Vec<Group<'a>>>,
     /// Some group lies in more than one bank.
     is_any_wide: bool,
 }
 
 /// As many as any chip has banks.
-const N_BUCKETS: usize = 8;
+const N_BANKS: usize = 8;
 
 impl<'a> PsumGroups<'a> {
     /// No groups.
     pub fn new(target: &Target, tiles: &'a [Tile]) -> PsumGroups<'a> {
         let bank_bytes = i64::from(target.psum_bank_bytes);
-        PsumGroups { bank_bytes, tiles, groups: Default::default(), is_any_wide: false }
+        let is_placed = tiles.iter().all(|tile| tile.address.is_some());
+        let n_buckets = if is_placed { N_BANKS } else { tiles.len().max(N_BANKS) };
+        let groups = std::iter::repeat_with(Vec::new).take(n_buckets).collect();
+        PsumGroups { bank_bytes, tiles, groups, is_any_wide: false }
     }
 
     /// Takes the next instruction; what is wrong with it.
@@ -163,9 +166,10 @@ impl<'a> PsumGroups<'a> {
         };
         let region = Region::around(dst, self.tiles);
         let zone = region.zone(self.bank_bytes);
-        self.is_any_wide |= zone.bytes.1 - zone.bytes.0 > self.bank_bytes;
-        let own = (zone.bytes.0 / self.bank_bytes) as usize % N_BUCKETS;
-        let buckets = if self.is_any_wide { 0..N_BUCKETS } else { own..own + 1 };
+        let is_placed = self.tiles.get(dst.tile.index()).is_none_or(|tile| tile.address.is_some());
+        self.is_any_wide |= is_placed && zone.bytes.1 - zone.bytes.0 > self.bank_bytes;
+        let own = if is_placed { (zone.bytes.0 / self.bank_bytes) as usize % N_BANKS } else { dst.tile.index() };
+        let buckets = if is_placed && self.is_any_wide { 0..N_BANKS } else { own..own + 1 };
         if accumulates {
             let groups = self.groups[buckets].iter().flatten();
             let (message, earlier) = continuation_fault(groups, dst, region)?;
