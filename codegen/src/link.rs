@@ -16,12 +16,18 @@ use crate::package::{line_table, variable_ids, variable_names};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkedKernel {
     streams: BTreeMap<Engine, Vec<u8>>,
+    line_table: Vec<u8>,
 }
 
 impl LinkedKernel {
     /// One engine's stream; empty where the engine has no work.
     pub fn stream(&self, engine: Engine) -> &[u8] {
         self.streams.get(&engine).map_or(&[], Vec::as_slice)
+    }
+
+    /// Source lines by record, as JSON.
+    pub fn line_table(&self) -> &[u8] {
+        &self.line_table
     }
 }
 
@@ -78,7 +84,7 @@ pub fn link(program: &Program, object: &KernelObject) -> Result<LinkedKernel, ne
         Symbol::Tensor(name) | Symbol::Constant(name) => ids.get(name.as_str()).copied(),
         Symbol::SemaphoreBase => Some(0),
     })?;
-    Ok(LinkedKernel { streams })
+    Ok(LinkedKernel { streams, line_table: object.line_table.clone() })
 }
 
 /// The fields of one record that depend on where the kernel is placed.

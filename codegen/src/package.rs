@@ -50,7 +50,7 @@ pub fn package(graph: &Graph, program: &Program, kernel: &LinkedKernel) -> Resul
     }
     members.insert("sg00/def.json".to_owned(), to_pretty_json(&definition));
     members.insert("sg00/tensor_map.json".to_owned(), to_pretty_json(&tensor_map(graph, program, &names, &pointers)));
-    members.insert(DebugLines::MEMBER.to_owned(), line_table(program));
+    members.insert(DebugLines::MEMBER.to_owned(), kernel.line_table().to_vec());
     write(&Draft { name: file_name, feature_bits: 1 << OPEN_ENCODING_BIT, lnc_size: 1, members })
 }
 
@@ -62,16 +62,19 @@ pub fn variable_ids(program: &Program) -> Vec<u32> {
 /// A unique name for each HBM tensor, its own where that is free.
 pub(crate) fn variable_names(program: &Program) -> Vec<String> {
     let mut taken: BTreeSet<String> = BTreeSet::from(["SB".to_owned()]);
-    let unique = |tensor: &HbmTensor| {
+    // Of names that come again, the number that the next one tries first: all before are taken.
+    let mut counters: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut names = Vec::with_capacity(program.tensors.len());
+    for tensor in &program.tensors {
         let mut name = tensor.name.clone();
-        let mut counter = 1;
         while !taken.insert(name.clone()) {
+            let counter = counters.entry(&tensor.name).or_insert(1);
             name = format!("{}_{counter}", tensor.name);
-            counter += 1;
+            *counter += 1;
         }
-        name
-    };
-    program.tensors.iter().map(unique).collect()
+        names.push(name);
+    }
+    names
 }
 
 /// The output variable of an updated input: it stores the input's address.
@@ -85,12 +88,13 @@ struct Pointer {
 /// Pointers by the position of their output; their ids follow those of the tensors.
 fn pointers(program: &Program, names: &[String]) -> BTreeMap<u32, Pointer> {
     let mut pointers = BTreeMap::new();
+    let taken: BTreeSet<&str> = names.iter().map(String::as_str).chain(["SB"]).collect();
     let mut var_id = program.tensors.len() as u64;
     for (updated, tensor) in program.tensors.iter().enumerate() {
         let HbmKind::Updated { input: _, output } = tensor.kind else { continue };
         var_id += 1;
         let mut name = format!("output{output}");
-        while names.contains(&name) || name == "SB" {
+        while taken.contains(name.as_str()) {
             name.push('_');
         }
         pointers.insert(output, Pointer { name, var_id, updated });
