@@ -45,13 +45,20 @@ pub(crate) struct Footprint {
 }
 
 /// Runs of bytes, or of partitions, at regular distances.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     pub low: i64,
     /// Length of one run.
     pub run: i64,
     /// Step and count, steps ascending and larger than the run.
     dims: SmallVec<[(i64, i64); 1]>,
+}
+
+impl Clone for Pattern {
+    fn clone(&self) -> Self {
+        // Much cheaper than the derived clone, which goes element by element.
+        Pattern { low: self.low, run: self.run, dims: SmallVec::from_slice(&self.dims) }
+    }
 }
 
 impl Pattern {
@@ -107,19 +114,24 @@ impl Pattern {
         starts
     }
 
-    /// Numbers of the blocks of `length` bytes that hold some byte of the pattern, ascending; of
-    /// patterns with many runs, all from the first to the last.
-    pub(crate) fn blocks(&self, length: i64) -> Vec<i64> {
+    /// Calls `visit` with the numbers of the blocks of `length` bytes that hold some byte of the
+    /// pattern, ascending; of patterns with many runs, all from the first to the last.
+    pub(crate) fn for_each_block(&self, length: i64, mut visit: impl FnMut(i64)) {
         let n_runs = self.dims.iter().fold(1i64, |n_runs, (_, count)| n_runs.saturating_mul(*count));
         let span = |low: i64, high: i64| low.div_euclid(length)..=(high - 1).div_euclid(length);
-        if n_runs > MAX_RUNS {
-            return span(self.low, self.high()).collect();
+        // Gaps that no block fits into leave none out.
+        let is_close = |&(step, _): &(i64, i64)| step - self.run < length;
+        if n_runs > MAX_RUNS || (self.dims.len() <= 1 && self.dims.iter().all(is_close)) {
+            return span(self.low, self.high()).for_each(visit);
         }
-        let runs = self.run_starts().into_iter();
-        let mut blocks: Vec<i64> = runs.flat_map(|start| span(start, start + self.run)).collect();
-        blocks.sort_unstable();
-        blocks.dedup();
-        blocks
+        let mut starts = self.run_starts();
+        starts.sort_unstable();
+        let mut next = i64::MIN;
+        for start in starts {
+            let (first, last) = span(start, start + self.run).into_inner();
+            (first.max(next)..=last).for_each(&mut visit);
+            next = next.max(last + 1);
+        }
     }
 
     /// False only if no byte is in both.
@@ -175,19 +187,39 @@ pub(crate) fn footprints(
     instruction: &Instruction,
     addressing: Addressing,
 ) -> SmallVec<[(AccessKind, Footprint); 6]> {
+    let mut found = SmallVec::new();
+    for_each_footprint(program, instruction, addressing, |_| true, |kind, footprint| found.push((kind, footprint)));
+    found
+}
+
+/// Calls `visit` with every access of an instruction to memories that are wanted, reads first.
+pub(crate) fn for_each_footprint(
+    program: &Program,
+    instruction: &Instruction,
+    addressing: Addressing,
+    is_wanted: impl Fn(Memory) -> bool,
+    mut visit: impl FnMut(AccessKind, Footprint),
+) {
     let accesses = instruction.kind.accesses();
     let is_indexed = matches!(instruction.kind, InstructionKind::Dma { gather: Some(_), .. });
-    let side = |access| {
-        let whole = if is_indexed { whole_place(program, access) } else { None };
-        whole.unwrap_or_else(|| access_footprint(program, access, addressing))
+    let mut both = |kind: AccessKind, views: &[&TileView], side: Option<&DmaAccess>| {
+        for view in views {
+            if is_wanted(origin(program, view.tile, addressing).0) {
+                visit(kind, view_footprint(program, view, addressing));
+            }
+        }
+        let Some(side) = side else { return };
+        let memory = match side.place {
+            DmaPlace::Hbm { tensor } => Memory::Hbm(tensor),
+            DmaPlace::Tile { tile, partition: _ } => origin(program, tile, addressing).0,
+        };
+        if is_wanted(memory) {
+            let whole = if is_indexed { whole_place(program, side) } else { None };
+            visit(kind, whole.unwrap_or_else(|| access_footprint(program, side, addressing)));
+        }
     };
-    let mut found = SmallVec::new();
-    found.extend(accesses.tile_reads.iter().map(|view| (AccessKind::Read, view_footprint(program, view, addressing))));
-    found.extend(accesses.dma_read.map(|access| (AccessKind::Read, side(access))));
-    found
-        .extend(accesses.tile_writes.iter().map(|view| (AccessKind::Write, view_footprint(program, view, addressing))));
-    found.extend(accesses.dma_write.map(|access| (AccessKind::Write, side(access))));
-    found
+    both(AccessKind::Read, &accesses.tile_reads, accesses.dma_read);
+    both(AccessKind::Write, &accesses.tile_writes, accesses.dma_write);
 }
 
 /// The memory that holds a tile, its first partition and its first byte there.

@@ -9,6 +9,7 @@ mod footprint;
 pub mod fuse;
 mod hash;
 mod hazard;
+mod lists;
 pub mod manager;
 pub mod numerics;
 pub mod schedule;

@@ -298,6 +298,19 @@ impl Program {
         }
     }
 
+    /// The same tensors, tiles and locations with other instructions.
+    pub fn with_instructions(&self, phase: ProgramPhase, instructions: Vec<Instruction>) -> Program {
+        Program {
+            name: self.name.clone(),
+            target: self.target,
+            phase,
+            tensors: self.tensors.clone(),
+            tiles: self.tiles.clone(),
+            instructions,
+            locations: self.locations.clone(),
+        }
+    }
+
     /// The tile of this name.
     pub fn tile(&self, tile: TileId) -> &Tile {
         &self.tiles[tile.index()]

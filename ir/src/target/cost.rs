@@ -72,9 +72,14 @@ fn cycles_ps(cycles: u64, numerator: u64, denominator: u64, khz: u64) -> u64 {
 /// What one instruction costs on its engine. `tiles` are the tiles its views name. For a transfer
 /// this is the trigger alone; see [`dma_cost`].
 pub fn instruction_cost(target: &Target, instruction: &Instruction, tiles: &[Tile]) -> InstructionCost {
+    cost_on(target, instruction.engine, &instruction.kind, tiles)
+}
+
+/// What an instruction of this kind would cost on this engine, as [`instruction_cost`] says it.
+pub fn cost_on(target: &Target, engine: Engine, kind: &InstructionKind, tiles: &[Tile]) -> InstructionCost {
     let control =
         InstructionCost { interval_ps: target.control_ps, latency_ps: target.control_ps, ..Default::default() };
-    match &instruction.kind {
+    match kind {
         InstructionKind::Sync => control,
         InstructionKind::LoadTable { set: _ } => InstructionCost {
             interval_ps: target.act_table_load_ps,
@@ -86,7 +91,7 @@ pub fn instruction_cost(target: &Target, instruction: &Instruction, tiles: &[Til
             let interval_ps = prepare_ps + target.control_ps;
             InstructionCost { interval_ps, latency_ps: interval_ps, ..Default::default() }
         }
-        kind => match instruction.engine {
+        kind => match engine {
             Engine::Pe => pe_cost(target, kind),
             Engine::Act => act_cost(target, kind, tiles),
             Engine::Dve => dve_cost(target, kind, tiles),

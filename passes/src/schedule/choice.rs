@@ -1,47 +1,113 @@
 //! On which engine and queue an instruction may run, and what it costs there.
 
+use std::collections::BTreeMap;
+
 use ir::Program;
 use ir::program::{
     AluOp, DmaAccess, DmaQueue, Engine, Gather, Instruction, InstructionKind, ScalarOperand, Space, TileView,
 };
 use ir::target::Target;
-use ir::target::cost::{DmaCost, InstructionCost, dma_cost, instruction_cost};
+use ir::target::cost::{cost_on, dma_cost};
 use smallvec::{SmallVec, smallvec};
 
+use crate::lists::Lists;
+
 /// One way to run an instruction.
-#[derive(Clone, Debug)]
+#[derive(Copy, Clone, Debug)]
 pub(super) struct Choice {
     pub engine: Engine,
-    /// The instruction for this engine, with the queue that goes with it.
     pub kind: ChoiceKind,
-    pub cost: InstructionCost,
+    /// From the start until the engine may start its next instruction.
+    pub interval_ps: u64,
+    /// From the start until the results are there, when nothing else runs.
+    pub delay_ps: u64,
 }
 
-/// What a choice changes besides the engine.
-#[derive(Clone, Debug)]
+/// What a choice is besides the engine.
+#[derive(Copy, Clone, Debug)]
 pub(super) enum ChoiceKind {
     Compute,
-    Transfer { queue: DmaQueue, cost: DmaCost },
+    Transfer(Transfer),
 }
 
-/// Every legal way to run an instruction, the given engine first where it is one of them.
-pub(super) fn choices(program: &Program, target: &Target, instruction: &Instruction) -> SmallVec<[Choice; 3]> {
-    match &instruction.kind {
-        InstructionKind::Dma { dst, src, gather, queue: _ } => {
-            let ways = transfer_ways(target, dst, src, gather.as_ref());
-            ways.into_iter().map(|(engine, queue)| transfer(program, target, instruction, engine, queue)).collect()
+/// A transfer on one queue.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Transfer {
+    pub queue: DmaQueue,
+    /// The queue's descriptors are taken for this long; 0 where Pool makes them.
+    pub generator_ps: u64,
+    /// From the start to the first data.
+    pub data_ps: u64,
+    /// Each DMA engine starts this much after the one before it.
+    pub stagger_ps: u64,
+    /// From the last data to the start of an instruction that waits.
+    pub completion_ps: u64,
+    /// Number of its list in [`Choices::works`].
+    pub work_idx: u32,
+}
+
+/// Every legal way to run each instruction of a program.
+#[derive(Default)]
+pub(super) struct Choices {
+    /// By instruction, the given engine first where it is one of them.
+    pub all: Lists<Choice>,
+    /// What transfers ask of DMA engines: the engines used with their work in picoseconds.
+    pub works: Lists<(u8, u64)>,
+}
+
+impl Choices {
+    pub(super) fn of(program: &Program, target: &Target) -> Self {
+        let mut choices = Choices { all: Lists::with_capacity(program.instructions.len()), works: Lists::default() };
+        let mut work_idxs = BTreeMap::new();
+        for instruction in &program.instructions {
+            if let InstructionKind::Dma { dst, src, gather, queue: _ } = &instruction.kind {
+                let ways = transfer_ways(target, dst, src, gather.as_ref());
+                let transfers: SmallVec<[Choice; 3]> = ways
+                    .into_iter()
+                    .map(|way| choices.transfer(program, target, instruction, way, &mut work_idxs))
+                    .collect();
+                choices.all.push(&transfers);
+                continue;
+            }
+            let given = instruction.engine;
+            let others = engines_of(program, target, &instruction.kind).into_iter().filter(|engine| *engine != given);
+            choices.all.push_from(std::iter::once(given).chain(others).map(|engine| {
+                let cost = cost_on(target, engine, &instruction.kind, &program.tiles);
+                let delay_ps = cost.setup_ps + cost.latency_ps;
+                Choice { engine, kind: ChoiceKind::Compute, interval_ps: cost.interval_ps, delay_ps }
+            }));
         }
-        kind => {
-            let mut engines = engines_of(program, target, kind);
-            engines.retain(|engine| *engine != instruction.engine);
-            engines.insert(0, instruction.engine);
-            let compute = |engine| {
-                let moved = Instruction::new(engine, kind.clone());
-                let cost = instruction_cost(target, &moved, &program.tiles);
-                Choice { engine, kind: ChoiceKind::Compute, cost }
-            };
-            engines.into_iter().map(compute).collect()
-        }
+        choices
+    }
+
+    fn transfer(
+        &mut self,
+        program: &Program,
+        target: &Target,
+        instruction: &Instruction,
+        (engine, queue): (Engine, DmaQueue),
+        work_idxs: &mut BTreeMap<Vec<u64>, u32>,
+    ) -> Choice {
+        let InstructionKind::Dma { dst, src, gather, queue: _ } = &instruction.kind else {
+            unreachable!("only transfers have queues")
+        };
+        let cost = dma_cost(target, dst, src, queue, gather.as_ref(), &program.tiles);
+        let delay_ps = cost.prepare_ps + cost.alone_ps(target) + cost.completion_ps;
+        let works = &mut self.works;
+        let work_idx = *work_idxs.entry(cost.engine_ps).or_insert_with_key(|engine_ps| {
+            works.push_from((0u8..).zip(engine_ps.iter().copied()).filter(|&(_, work_ps)| work_ps > 0));
+            works.len() as u32 - 1
+        });
+        let transfer = Transfer {
+            queue,
+            generator_ps: cost.generator_ps,
+            data_ps: cost.prepare_ps + cost.first_packet_ps,
+            stagger_ps: cost.stagger_ps,
+            completion_ps: cost.completion_ps,
+            work_idx,
+        };
+        let interval_ps = cost.prepare_ps + target.control_ps;
+        Choice { engine, kind: ChoiceKind::Transfer(transfer), interval_ps, delay_ps }
     }
 }
 
@@ -63,17 +129,6 @@ fn transfer_ways(
     } else {
         smallvec![(Engine::Sp, DmaQueue::Ring), (Engine::Pool, DmaQueue::Software)]
     }
-}
-
-fn transfer(program: &Program, target: &Target, instruction: &Instruction, engine: Engine, queue: DmaQueue) -> Choice {
-    let mut moved = Instruction::new(engine, instruction.kind.clone());
-    set_queue(&mut moved.kind, queue);
-    let cost = instruction_cost(target, &moved, &program.tiles);
-    let InstructionKind::Dma { dst, src, gather, queue } = &moved.kind else {
-        unreachable!("only transfers have queues")
-    };
-    let transfer_cost = dma_cost(target, dst, src, *queue, gather.as_ref(), &program.tiles);
-    Choice { engine, kind: ChoiceKind::Transfer { queue: *queue, cost: transfer_cost }, cost }
 }
 
 /// Puts a transfer on a queue; nothing else has one.

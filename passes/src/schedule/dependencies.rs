@@ -3,53 +3,55 @@
 //! The program's order defines its meaning: two accesses to common bytes, at least one of them a
 //! write, keep their order. The activation engine's accumulation registers are one more such place.
 
-use std::collections::BTreeMap;
-
 use ir::Program;
 use ir::program::{Engine, Instruction, InstructionKind, ReduceCommand, TileId};
 
 use crate::footprint::Addressing;
 use crate::hazard::{Hazard, HazardKind, History};
+use crate::lists::Lists;
 
 /// Predecessors and successors of every instruction, ascending. Predecessors precede in the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dependencies {
-    pub predecessors: Vec<Vec<Hazard>>,
-    pub successors: Vec<Vec<Hazard>>,
+    pub predecessors: Lists<Hazard>,
+    pub successors: Lists<Hazard>,
 }
 
 impl Dependencies {
     pub(super) fn of(program: &Program) -> Self {
+        let n_instructions = program.instructions.len();
         let mut history = History::new(program, Addressing::Virtual);
         let mut accumulators = Accumulators::default();
-        let mut last_matmul: BTreeMap<TileId, u32> = BTreeMap::new();
-        let mut predecessors = Vec::with_capacity(program.instructions.len());
-        let mut successors = vec![Vec::new(); program.instructions.len()];
-        for idx in 0..program.instructions.len() {
-            let position = u32::try_from(idx).expect("a program has fewer than 2^32 instructions");
+        let mut last_matmul: Vec<Option<u32>> = vec![None; program.tiles.len()];
+        let mut predecessors: Lists<Hazard> = Lists::with_capacity(n_instructions);
+        let mut found = Vec::new();
+        for (position, instruction) in (0u32..).zip(&program.instructions) {
             // No order of completion is assumed: engines are not final.
-            let mut found = history.access(program, position, None);
+            history.access(program, position, None, &mut found);
             accumulators.access(position, &program.instructions, &mut found);
             // A group that accumulates must not be interrupted by another one in its tile.
-            if let Some(tile) = matmul_tile(&program.instructions[idx]) {
-                let earlier = last_matmul.insert(tile, position);
+            if let Some(tile) = matmul_tile(instruction) {
+                let earlier = last_matmul[tile.index()].replace(position);
                 found.extend(earlier.map(|earlier| (earlier, HazardKind::Reuse)));
             }
             found.sort_unstable();
             found.dedup_by_key(|(predecessor, _)| *predecessor);
-            for &(predecessor, kind) in &found {
-                successors[predecessor as usize].push((position, kind));
-            }
-            predecessors.push(found);
+            predecessors.push(&found);
         }
+        let pairs = (0u32..).zip(predecessors.iter()).flat_map(|(position, found)| {
+            found.iter().map(move |&(predecessor, kind)| (predecessor, (position, kind)))
+        });
+        let successors = Lists::collect(n_instructions, pairs);
         Dependencies { predecessors, successors }
     }
 }
 
 /// The PSUM tile that the tensor engine writes.
 fn matmul_tile(instruction: &Instruction) -> Option<TileId> {
-    let writes = instruction.kind.accesses().tile_writes;
-    (instruction.engine == Engine::Pe).then_some(writes.first()?.tile)
+    if instruction.engine != Engine::Pe {
+        return None;
+    }
+    instruction.kind.accesses().tile_writes.first().map(|view| view.tile)
 }
 
 /// Order of the users of the activation engine's accumulation registers: a group of several

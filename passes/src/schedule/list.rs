@@ -7,14 +7,15 @@ use std::collections::{BTreeMap, BinaryHeap};
 use ir::Program;
 use ir::program::{DmaPlace, Engine, InstructionKind, Space, Tile};
 use ir::target::Target;
-use ir::target::cost::DmaCost;
 use smallvec::SmallVec;
 
-use super::choice::{Choice, ChoiceKind};
+use super::choice::{Choice, ChoiceKind, Choices, Transfer};
 use super::dependencies::Dependencies;
-use super::pressure::Pressure;
+use super::pressure::{Pressure, accesses_of};
+use super::ready::Ready;
 use super::tables::{LoadedTables, TableSets};
 use crate::hazard::HazardKind;
+use crate::lists::Lists;
 
 /// Instructions of a class that an engine looks at before it gives up for now.
 const MAX_TRIES: usize = 8;
@@ -22,19 +23,36 @@ const MAX_TRIES: usize = 8;
 /// How much more urgent each instruction is than the next in the given order.
 const GIVEN_ORDER_STEP_PS: u64 = 100_000;
 
-/// What the scheduler knows of one instruction.
-pub(super) struct Task {
-    pub choices: SmallVec<[Choice; 3]>,
-    pub tables: TableSets,
-    /// Tiles accessed, by memory.
-    pub sbuf_tiles: Vec<u32>,
-    pub psum_tiles: Vec<u32>,
+/// What the scheduler knows of a program's instructions, by position.
+pub(super) struct Tasks {
+    n_tasks: usize,
+    choices: Choices,
+    tables: Vec<TableSets>,
+    dependencies: Dependencies,
+    sbuf: TileUses,
+    psum: TileUses,
+    /// Tasks with the same engines and tables, and the class of each task.
+    classes: Vec<(u8, TableSets)>,
+    class_of: Vec<u8>,
+    /// The longest time from each task's start to the end of the program.
+    critical_ps: Vec<u64>,
+}
+
+/// Which tasks access which tiles of one memory.
+struct TileUses {
+    /// Of each tile what it takes, in the unit in which the memory is counted.
+    sizes: Vec<i64>,
+    /// Tiles by task, ascending.
+    tiles: Lists<u32>,
+    /// Tasks by tile, ascending.
+    tasks: Lists<u32>,
 }
 
 /// The position of an instruction in the given program and the choice that was made for it.
+#[derive(Copy, Clone)]
 pub(super) struct Placement {
-    pub position: usize,
-    pub choice_idx: usize,
+    pub position: u32,
+    pub choice_idx: u8,
 }
 
 /// What makes an instruction urgent.
@@ -61,72 +79,105 @@ pub(super) struct Limits {
     pub psum_banks: i64,
 }
 
-/// What the schedule is expected to take.
-pub(super) struct Estimate {
+/// An order of all tasks and what it is expected to take.
+pub(super) struct Schedule {
+    pub order: Vec<Placement>,
     pub end_ps: u64,
     pub engine_busy_ps: [u64; Engine::ALL.len()],
 }
 
-/// Orders the tasks; every task follows its predecessors.
-pub(super) fn list_schedule(
-    program: &Program,
-    tasks: &[Task],
-    dependencies: &Dependencies,
-    limits: Limits,
-    policy: Policy,
-) -> (Vec<Placement>, Estimate) {
-    let mut scheduler = Scheduler::new(program, tasks, dependencies, limits, policy);
-    while scheduler.order.len() < tasks.len() {
-        scheduler.wake();
-        let mut progressed = false;
-        for engine in Engine::ALL {
-            while scheduler.run_on(engine) {
-                progressed = true;
-            }
+impl Tasks {
+    pub(super) fn of(program: &Program, target: &Target) -> Self {
+        let choices = Choices::of(program, target);
+        let dependencies = Dependencies::of(program);
+        let tables: Vec<TableSets> =
+            program.instructions.iter().map(|instruction| TableSets::needed_by(&instruction.kind)).collect();
+        let mut classes = Vec::new();
+        let mut class_idxs: BTreeMap<(u8, TableSets), u8> = BTreeMap::new();
+        let mut class_of = Vec::with_capacity(tables.len());
+        for (choices, &tables) in choices.all.iter().zip(&tables) {
+            let engines = choices.iter().fold(0, |bits, choice| bits | 1u8 << choice.engine as u8);
+            class_of.push(*class_idxs.entry((engines, tables)).or_insert_with(|| {
+                classes.push((engines, tables));
+                u8::try_from(classes.len() - 1).expect("few sets of engines go with few sets of tables")
+            }));
         }
-        if !progressed {
-            scheduler.advance();
+        let critical_ps = critical_paths(target, &choices, &dependencies);
+        Tasks {
+            n_tasks: program.instructions.len(),
+            choices,
+            tables,
+            dependencies,
+            sbuf: TileUses::of(program, target, Space::Sbuf),
+            psum: TileUses::of(program, target, Space::Psum),
+            classes,
+            class_of,
+            critical_ps,
         }
     }
-    let end_ps = scheduler.done_ps.iter().copied().max().unwrap_or(0);
-    (scheduler.order, Estimate { end_ps, engine_busy_ps: scheduler.busy_ps })
+
+    /// The choice of a placement.
+    pub(super) fn choice(&self, placement: Placement) -> &Choice {
+        &self.choices.all.get(placement.position as usize)[usize::from(placement.choice_idx)]
+    }
+
+    /// The table sets that hold the function of the task at this position.
+    pub(super) fn tables(&self, position: u32) -> TableSets {
+        self.tables[position as usize]
+    }
+}
+
+impl TileUses {
+    fn of(program: &Program, target: &Target, space: Space) -> Self {
+        let size = |tile: &Tile| match tile.space {
+            other if other != space => 0,
+            Space::Sbuf => i64::from(tile.bytes_per_partition),
+            Space::Psum => i64::from(tile.bytes_per_partition.div_ceil(target.psum_bank_bytes)),
+        };
+        let mut tiles = Lists::with_capacity(program.instructions.len());
+        for instruction in &program.instructions {
+            tiles.push(&tiles_in(program, &instruction.kind, space));
+        }
+        let tasks = accesses_of(program.tiles.len(), &tiles);
+        TileUses { sizes: program.tiles.iter().map(size).collect(), tiles, tasks }
+    }
+
+    fn pressure(&self, limit: i64, n_tasks: usize) -> Pressure<'_> {
+        Pressure::new(limit, &self.sizes, &self.tasks, n_tasks)
+    }
 }
 
 /// Tasks with the same engines and tables.
-#[derive(Default)]
 struct Class {
     engines: u8,
     tables: TableSets,
     /// Not ready yet, by time.
     future: BinaryHeap<Reverse<(u64, u32)>>,
     /// Ready, by priority, then by position.
-    ready: BinaryHeap<(u64, Reverse<u32>)>,
+    ready: Ready,
     /// Ready, by position; scheduled ones are dropped when they come up.
     ready_in_order: BinaryHeap<Reverse<u32>>,
 }
 
-struct Scheduler<'a> {
+/// A schedule in the making; every task follows its predecessors.
+pub(super) struct Scheduler<'a> {
     target: &'static Target,
-    tasks: &'a [Task],
-    dependencies: &'a Dependencies,
-    priority_ps: Vec<u64>,
+    tasks: &'a Tasks,
+    urgency: Urgency,
     classes: Vec<Class>,
-    class_of: Vec<usize>,
     n_ahead: usize,
     /// First position not scheduled yet.
     front: usize,
     /// Tasks whose predecessors are scheduled but which are too far ahead, by position.
     parked: BinaryHeap<Reverse<u32>>,
-    n_missing: Vec<usize>,
+    n_missing: Vec<u32>,
     ready_ps: Vec<u64>,
-    done_ps: Vec<u64>,
     is_scheduled: Vec<bool>,
-    /// The version of memory at which a task was last found not to fit.
-    refused_at: Vec<Option<u64>>,
     order: Vec<Placement>,
+    end_ps: u64,
     now_ps: u64,
-    sbuf: Pressure,
-    psum: Pressure,
+    sbuf: Pressure<'a>,
+    psum: Pressure<'a>,
     free_ps: [u64; Engine::ALL.len()],
     busy_ps: [u64; Engine::ALL.len()],
     /// When each engine's latest use of SBUF and of PSUM ends.
@@ -135,58 +186,36 @@ struct Scheduler<'a> {
     generator_free_ps: [u64; Engine::ALL.len()],
     dma_free_ps: Vec<u64>,
     loaded: LoadedTables,
+    /// One bit for each engine that has found nothing to start since anything has changed for it.
+    quiet: u8,
 }
 
 impl<'a> Scheduler<'a> {
-    fn new(
-        program: &Program,
-        tasks: &'a [Task],
-        dependencies: &'a Dependencies,
-        limits: Limits,
-        policy: Policy,
-    ) -> Self {
-        let target = program.target.target();
-        let mut classes: Vec<Class> = Vec::new();
-        let mut class_idxs: BTreeMap<(u8, TableSets), usize> = BTreeMap::new();
-        let mut class_of = Vec::with_capacity(tasks.len());
-        for task in tasks {
-            let engines = task.choices.iter().fold(0, |bits, choice| bits | 1u8 << choice.engine as u8);
-            let class_idx = *class_idxs.entry((engines, task.tables)).or_insert_with(|| {
-                classes.push(Class { engines, tables: task.tables, ..Class::default() });
-                classes.len() - 1
-            });
-            class_of.push(class_idx);
-        }
-        let n_missing = dependencies.predecessors.iter().map(Vec::len).collect();
-        let sizes = |wanted: Space| -> Vec<i64> {
-            let size = |tile: &Tile| match tile.space {
-                space if space != wanted => 0,
-                Space::Sbuf => i64::from(tile.bytes_per_partition),
-                Space::Psum => i64::from(tile.bytes_per_partition.div_ceil(target.psum_bank_bytes)),
-            };
-            program.tiles.iter().map(size).collect()
+    pub(super) fn new(target: &'static Target, tasks: &'a Tasks, limits: Limits, policy: Policy) -> Self {
+        let class = |&(engines, tables): &(u8, TableSets)| Class {
+            engines,
+            tables,
+            future: BinaryHeap::new(),
+            ready: Ready::default(),
+            ready_in_order: BinaryHeap::new(),
         };
-        let tiles_of =
-            |tiles: fn(&Task) -> &Vec<u32>| -> Vec<Vec<u32>> { tasks.iter().map(|task| tiles(task).clone()).collect() };
+        let n_tasks = tasks.n_tasks;
         let mut scheduler = Scheduler {
             target,
             tasks,
-            dependencies,
-            priority_ps: priorities(target, tasks, dependencies, policy.urgency),
-            classes,
-            class_of,
+            urgency: policy.urgency,
+            classes: tasks.classes.iter().map(class).collect(),
             n_ahead: policy.n_ahead,
             front: 0,
             parked: BinaryHeap::new(),
-            n_missing,
-            ready_ps: vec![0; tasks.len()],
-            done_ps: vec![0; tasks.len()],
-            is_scheduled: vec![false; tasks.len()],
-            refused_at: vec![None; tasks.len()],
-            order: Vec::with_capacity(tasks.len()),
+            n_missing: tasks.dependencies.predecessors.iter().map(|found| found.len() as u32).collect(),
+            ready_ps: vec![0; n_tasks],
+            is_scheduled: vec![false; n_tasks],
+            order: Vec::with_capacity(n_tasks),
+            end_ps: 0,
             now_ps: 0,
-            sbuf: Pressure::new(limits.sbuf_bytes, &sizes(Space::Sbuf), &tiles_of(|task| &task.sbuf_tiles)),
-            psum: Pressure::new(limits.psum_banks, &sizes(Space::Psum), &tiles_of(|task| &task.psum_tiles)),
+            sbuf: tasks.sbuf.pressure(limits.sbuf_bytes, n_tasks),
+            psum: tasks.psum.pressure(limits.psum_banks, n_tasks),
             free_ps: [0; Engine::ALL.len()],
             busy_ps: [0; Engine::ALL.len()],
             sbuf_free_ps: [0; Engine::ALL.len()],
@@ -194,13 +223,52 @@ impl<'a> Scheduler<'a> {
             generator_free_ps: [0; Engine::ALL.len()],
             dma_free_ps: vec![0; target.dma_engines as usize],
             loaded: LoadedTables::default(),
+            quiet: 0,
         };
-        for position in 0..tasks.len() {
+        for position in 0..n_tasks {
             if scheduler.n_missing[position] == 0 {
                 scheduler.enqueue(position);
             }
         }
         scheduler
+    }
+
+    /// Schedules on until the first tasks, this many in the given order, are scheduled; gives the
+    /// time.
+    pub(super) fn run_until(&mut self, n_tasks: usize) -> u64 {
+        while self.front < n_tasks.min(self.tasks.n_tasks) {
+            self.wake();
+            let mut progressed = false;
+            for engine in Engine::ALL {
+                while self.run_on(engine) {
+                    progressed = true;
+                }
+            }
+            if !progressed {
+                self.advance();
+            }
+        }
+        self.now_ps
+    }
+
+    /// Schedules what is left.
+    pub(super) fn finish(mut self) -> Schedule {
+        self.run_until(self.tasks.n_tasks);
+        Schedule { order: self.order, end_ps: self.end_ps, engine_busy_ps: self.busy_ps }
+    }
+
+    /// How urgent a task is; in order of critical path, the longest time from its start to the end
+    /// of the program.
+    fn priority(&self, position: u32) -> u64 {
+        match self.urgency {
+            Urgency::CriticalPath => self.tasks.critical_ps[position as usize],
+            // In picoseconds like the others: a table load is worth passing some instructions.
+            Urgency::GivenOrder => (self.tasks.n_tasks as u64 - 1 - u64::from(position)) * GIVEN_ORDER_STEP_PS,
+        }
+    }
+
+    fn choices(&self, position: usize) -> &'a [Choice] {
+        self.tasks.choices.all.get(position)
     }
 
     /// Makes a task with all predecessors scheduled eligible, now or when it is not too far ahead.
@@ -210,17 +278,20 @@ impl<'a> Scheduler<'a> {
             return;
         }
         let entry = Reverse((self.ready_ps[position], position as u32));
-        self.classes[self.class_of[position]].future.push(entry);
+        self.classes[usize::from(self.tasks.class_of[position])].future.push(entry);
     }
 
     /// Makes tasks whose time has come available.
     fn wake(&mut self) {
-        for class in &mut self.classes {
-            while let Some(&Reverse((ready_ps, position))) = class.future.peek()
+        for class_idx in 0..self.classes.len() {
+            while let Some(&Reverse((ready_ps, position))) = self.classes[class_idx].future.peek()
                 && ready_ps <= self.now_ps
             {
+                let priority_ps = self.priority(position);
+                let class = &mut self.classes[class_idx];
+                self.quiet &= !class.engines;
                 class.future.pop();
-                class.ready.push((self.priority_ps[position as usize], Reverse(position)));
+                class.ready.push((priority_ps, Reverse(position)));
                 class.ready_in_order.push(Reverse(position));
             }
         }
@@ -228,46 +299,39 @@ impl<'a> Scheduler<'a> {
 
     /// Starts the best task on this engine now; false if there is none.
     fn run_on(&mut self, engine: Engine) -> bool {
-        if self.free_ps[engine as usize] > self.now_ps {
+        let own = 1u8 << engine as u8;
+        if self.quiet & own != 0 || self.free_ps[engine as usize] > self.now_ps {
             return false;
         }
         let mut best: Option<(u64, Reverse<usize>)> = None;
         for class_idx in 0..self.classes.len() {
             let class = &self.classes[class_idx];
-            if class.engines & 1 << engine as u8 == 0 {
+            if class.engines & own == 0 {
                 continue;
             }
             let delay_ps = self.ready_after_load(class.tables) - self.now_ps;
             if let Some(position) = self.candidate(class_idx, engine) {
-                let urgency = self.priority_ps[position].saturating_sub(delay_ps);
+                let urgency = self.priority(position as u32).saturating_sub(delay_ps);
                 best = best.max(Some((urgency, Reverse(position))));
             }
         }
-        let Some((_, Reverse(position))) = best else { return false };
+        let Some((_, Reverse(position))) = best else {
+            self.quiet |= own;
+            return false;
+        };
         self.start(position, engine);
         true
     }
 
     /// The most urgent task of a class that can start on this engine now.
     fn candidate(&mut self, class_idx: usize, engine: Engine) -> Option<usize> {
-        let mut passed = Vec::new();
-        let mut found = None;
-        while passed.len() < MAX_TRIES
-            && let Some(entry) = self.classes[class_idx].ready.pop()
-        {
-            let (_, Reverse(position)) = entry;
-            if self.is_scheduled[position as usize] {
-                continue;
-            }
-            passed.push(entry);
+        for rank in 0..MAX_TRIES {
+            let is_scheduled = &self.is_scheduled;
+            let entry = self.classes[class_idx].ready.get(rank, |position| is_scheduled[position as usize]);
+            let Some(position) = entry else { break };
             if self.can_start(position as usize, engine) {
-                found = Some(position as usize);
-                break;
+                return Some(position as usize);
             }
-        }
-        self.classes[class_idx].ready.extend(passed);
-        if found.is_some() {
-            return found;
         }
         // The next one in the original order always fits into memory.
         let class = &mut self.classes[class_idx];
@@ -282,20 +346,21 @@ impl<'a> Scheduler<'a> {
 
     /// True if the task fits into memory and no other engine would finish it earlier.
     fn can_start(&mut self, position: usize, engine: Engine) -> bool {
-        let task = &self.tasks[position];
         let is_free = |choice: &Choice| self.earliest_start(position, choice) <= self.now_ps;
-        if !task.choices.iter().any(|choice| choice.engine == engine && is_free(choice)) {
+        let choices = self.choices(position);
+        if !choices.iter().any(|choice| choice.engine == engine && is_free(choice)) {
             return false;
         }
-        let version = self.sbuf.version() + self.psum.version();
-        if self.refused_at[position] == Some(version) {
+        let tasks = self.tasks;
+        let fits = self.sbuf.admits(position, tasks.sbuf.tiles.get(position))
+            && self.psum.admits(position, tasks.psum.tiles.get(position));
+        if !fits {
             return false;
         }
-        if !(self.sbuf.admits(&task.sbuf_tiles) && self.psum.admits(&task.psum_tiles)) {
-            self.refused_at[position] = Some(version);
-            return false;
-        }
-        let best = task.choices.iter().min_by_key(|choice| self.finish(position, choice));
+        let best = match choices {
+            [only] => Some(only),
+            several => several.iter().min_by_key(|choice| self.finish_ps(position, choice)),
+        };
         best.is_some_and(|choice| choice.engine == engine)
     }
 
@@ -312,21 +377,20 @@ impl<'a> Scheduler<'a> {
     fn earliest_start(&self, position: usize, choice: &Choice) -> u64 {
         let engine = choice.engine;
         let mut start_ps = self.now_ps.max(self.free_ps[engine as usize]);
-        if let ChoiceKind::Transfer { cost, .. } = &choice.kind {
-            if cost.generator_ps > 0 {
+        if let ChoiceKind::Transfer(transfer) = &choice.kind {
+            if transfer.generator_ps > 0 {
                 start_ps = start_ps.max(self.generator_free_ps[engine as usize]);
             }
             return start_ps;
         }
-        let task = &self.tasks[position];
-        if !self.target.dve_pool_parallel && !task.sbuf_tiles.is_empty() {
+        if !self.target.dve_pool_parallel && !self.tasks.sbuf.tiles.get(position).is_empty() {
             start_ps = match engine {
                 Engine::Dve => start_ps.max(self.sbuf_free_ps[Engine::Pool as usize]),
                 Engine::Pool => start_ps.max(self.sbuf_free_ps[Engine::Dve as usize]),
                 Engine::Pe | Engine::Act | Engine::Sp => start_ps,
             };
         }
-        if !self.target.dve_act_parallel && !task.psum_tiles.is_empty() {
+        if !self.target.dve_act_parallel && !self.tasks.psum.tiles.get(position).is_empty() {
             start_ps = match engine {
                 Engine::Dve => start_ps.max(self.psum_free_ps[Engine::Act as usize]),
                 Engine::Act => start_ps.max(self.psum_free_ps[Engine::Dve as usize]),
@@ -337,60 +401,64 @@ impl<'a> Scheduler<'a> {
     }
 
     /// When the results are there if the task starts as early as it can.
-    fn finish(&self, position: usize, choice: &Choice) -> u64 {
+    fn finish_ps(&self, position: usize, choice: &Choice) -> u64 {
         let start_ps = self.earliest_start(position, choice);
         match &choice.kind {
-            ChoiceKind::Compute => start_ps + choice.cost.setup_ps + choice.cost.latency_ps,
-            ChoiceKind::Transfer { cost, .. } => {
-                let data_ps = start_ps + cost.prepare_ps + cost.first_packet_ps;
-                self.parts(data_ps, cost).map(|(_, end_ps)| end_ps).max().unwrap_or(data_ps)
+            ChoiceKind::Compute => start_ps + choice.delay_ps,
+            ChoiceKind::Transfer(transfer) => {
+                let data_ps = start_ps + transfer.data_ps;
+                self.parts(data_ps, transfer).map(|(_, end_ps)| end_ps).max().unwrap_or(data_ps)
             }
         }
     }
 
     /// The DMA engines that a transfer uses and when each has moved its part.
-    fn parts<'c>(&self, data_ps: u64, cost: &'c DmaCost) -> impl Iterator<Item = (usize, u64)> + use<'_, 'c, 'a> {
-        let used = cost.engine_ps.iter().enumerate().filter(|(_, work_ps)| **work_ps > 0);
-        used.enumerate().map(move |(rank, (engine, work_ps))| {
-            let arrival_ps = data_ps + rank as u64 * cost.stagger_ps;
-            (engine, arrival_ps.max(self.dma_free_ps[engine]) + work_ps)
+    fn parts(&self, data_ps: u64, transfer: &Transfer) -> impl Iterator<Item = (usize, u64)> + use<'_, 'a> {
+        let stagger_ps = transfer.stagger_ps;
+        let works = self.tasks.choices.works.get(transfer.work_idx as usize);
+        (0u64..).zip(works).map(move |(rank, &(engine, work_ps))| {
+            let arrival_ps = data_ps + rank * stagger_ps;
+            (usize::from(engine), arrival_ps.max(self.dma_free_ps[usize::from(engine)]) + work_ps)
         })
     }
 
     fn start(&mut self, position: usize, engine: Engine) {
         let tasks = self.tasks;
-        let task = &tasks[position];
-        let choice_idx = task.choices.iter().position(|choice| choice.engine == engine);
+        let choices = self.choices(position);
+        let choice_idx = choices.iter().position(|choice| choice.engine == engine);
         let choice_idx = choice_idx.expect("candidates have a choice on their engine");
-        let choice = &task.choices[choice_idx];
-        let start_ps = self.ready_after_load(task.tables);
-        let load_ps = if self.loaded.must_load(task.tables) { self.target.act_table_load_ps } else { 0 };
-        self.loaded.run(task.tables);
-        let end_ps = start_ps + choice.cost.interval_ps;
+        let choice = &choices[choice_idx];
+        let (sbuf_tiles, psum_tiles) = (tasks.sbuf.tiles.get(position), tasks.psum.tiles.get(position));
+        let tables = tasks.tables[position];
+        let start_ps = self.ready_after_load(tables);
+        let load_ps = if self.loaded.must_load(tables) { self.target.act_table_load_ps } else { 0 };
+        self.loaded.run(tables);
+        let end_ps = start_ps + choice.interval_ps;
         self.free_ps[engine as usize] = end_ps;
-        self.busy_ps[engine as usize] += load_ps + choice.cost.interval_ps;
+        self.busy_ps[engine as usize] += load_ps + choice.interval_ps;
         let done_ps = match &choice.kind {
             ChoiceKind::Compute => {
-                let done_ps = start_ps + choice.cost.setup_ps + choice.cost.latency_ps;
-                if !task.sbuf_tiles.is_empty() {
+                let done_ps = start_ps + choice.delay_ps;
+                if !sbuf_tiles.is_empty() {
                     self.sbuf_free_ps[engine as usize] = done_ps;
                 }
-                if !task.psum_tiles.is_empty() {
+                if !psum_tiles.is_empty() {
                     self.psum_free_ps[engine as usize] = done_ps;
                 }
                 done_ps
             }
-            ChoiceKind::Transfer { cost, .. } => {
-                self.generator_free_ps[engine as usize] = start_ps + cost.generator_ps;
-                let data_ps = start_ps + cost.prepare_ps + cost.first_packet_ps;
-                let parts: SmallVec<[(usize, u64); 16]> = self.parts(data_ps, cost).collect();
+            ChoiceKind::Transfer(transfer) => {
+                self.generator_free_ps[engine as usize] = start_ps + transfer.generator_ps;
+                let data_ps = start_ps + transfer.data_ps;
+                let parts: SmallVec<[(usize, u64); 16]> = self.parts(data_ps, transfer).collect();
                 for &(engine, end_ps) in &parts {
                     self.dma_free_ps[engine] = end_ps;
                 }
-                parts.iter().map(|(_, end_ps)| *end_ps).max().unwrap_or(data_ps) + cost.completion_ps
+                parts.iter().map(|(_, end_ps)| *end_ps).max().unwrap_or(data_ps) + transfer.completion_ps
             }
         };
-        self.done_ps[position] = done_ps;
+        self.end_ps = self.end_ps.max(done_ps);
+        self.quiet = 0;
         self.is_scheduled[position] = true;
         while self.is_scheduled.get(self.front).is_some_and(|&scheduled| scheduled) {
             self.front += 1;
@@ -401,13 +469,13 @@ impl<'a> Scheduler<'a> {
             self.parked.pop();
             self.enqueue(parked as usize);
         }
-        self.sbuf.schedule(position, &task.sbuf_tiles);
-        self.psum.schedule(position, &task.psum_tiles);
-        self.order.push(Placement { position, choice_idx });
-        for &(successor, kind) in &self.dependencies.successors[position] {
+        self.sbuf.schedule(position, sbuf_tiles);
+        self.psum.schedule(position, psum_tiles);
+        self.order.push(Placement { position: position as u32, choice_idx: choice_idx as u8 });
+        let delay_ps = done_ps - self.now_ps;
+        for &(successor, kind) in tasks.dependencies.successors.get(position) {
             let successor = successor as usize;
-            let next = &self.tasks[successor].choices[0];
-            let delay_ps = self.done_ps[position] - self.now_ps;
+            let next = &self.choices(successor)[0];
             let after_ps = self.now_ps + hand_over(self.target, (choice, delay_ps), next, kind);
             self.ready_ps[successor] = self.ready_ps[successor].max(after_ps);
             self.n_missing[successor] -= 1;
@@ -420,14 +488,26 @@ impl<'a> Scheduler<'a> {
 
     /// Moves time to the next event.
     fn advance(&mut self) {
-        let engines =
-            self.free_ps.iter().chain(&self.generator_free_ps).chain(&self.sbuf_free_ps).chain(&self.psum_free_ps);
+        // Ports that engines share make them wait for one another.
+        let sbuf_ps = if self.target.dve_pool_parallel { &[] } else { self.sbuf_free_ps.as_slice() };
+        let psum_ps = if self.target.dve_act_parallel { &[] } else { self.psum_free_ps.as_slice() };
+        let engines = self.free_ps.iter().chain(&self.generator_free_ps).chain(sbuf_ps).chain(psum_ps);
         let engines = engines.copied().filter(|&free_ps| free_ps > self.now_ps);
         let arrivals =
             self.classes.iter().filter_map(|class| class.future.peek().map(|&Reverse((ready_ps, _))| ready_ps));
         let next_ps = engines.chain(arrivals).min();
         // With nothing left to wait for, some DMA engine is what the alternatives were waiting for.
-        self.now_ps = next_ps.unwrap_or(self.now_ps + 1).max(self.now_ps + 1);
+        let has_event = next_ps.is_some();
+        let next_ps = next_ps.unwrap_or(self.now_ps + 1).max(self.now_ps + 1);
+        // For an engine that was free all the time, what another would finish earlier stays so.
+        let is_past = |time_ps: u64| self.now_ps < time_ps && time_ps <= next_ps;
+        let is_alone = self.target.dve_pool_parallel && self.target.dve_act_parallel;
+        for engine in 0..Engine::ALL.len() {
+            if !is_alone || !has_event || is_past(self.free_ps[engine]) || is_past(self.generator_free_ps[engine]) {
+                self.quiet &= !(1u8 << engine);
+            }
+        }
+        self.now_ps = next_ps;
     }
 }
 
@@ -436,11 +516,11 @@ impl<'a> Scheduler<'a> {
 fn hand_over(target: &Target, (choice, delay_ps): (&Choice, u64), next: &Choice, kind: HazardKind) -> u64 {
     match (&choice.kind, &next.kind) {
         // A transfer's completion includes the wake-up.
-        (ChoiceKind::Transfer { .. }, _) => delay_ps,
+        (ChoiceKind::Transfer(_), _) => delay_ps,
         (ChoiceKind::Compute, ChoiceKind::Compute) if choice.engine == next.engine => {
             match (choice.engine, kind) {
                 // Accumulation into PSUM is pipelined.
-                (Engine::Pe, _) | (_, HazardKind::Reuse) => choice.cost.interval_ps,
+                (Engine::Pe, _) | (_, HazardKind::Reuse) => choice.interval_ps,
                 (_, HazardKind::Flow) => delay_ps + target.wake_same_engine_ps,
             }
         }
@@ -455,38 +535,30 @@ fn hand_over(target: &Target, (choice, delay_ps): (&Choice, u64), next: &Choice,
     }
 }
 
-/// How urgent each task is; in order of critical path, the longest time from its start to the end
-/// of the program.
-fn priorities(target: &Target, tasks: &[Task], dependencies: &Dependencies, urgency: Urgency) -> Vec<u64> {
-    if urgency == Urgency::GivenOrder {
-        // In picoseconds like the others: a table load is worth passing some instructions.
-        return (0..tasks.len()).rev().map(|n_after| n_after as u64 * GIVEN_ORDER_STEP_PS).collect();
-    }
-    let mut priorities: Vec<u64> = vec![0; tasks.len()];
-    for position in (0..tasks.len()).rev() {
-        let choice = &tasks[position].choices[0];
-        let delay_ps = match &choice.kind {
-            ChoiceKind::Compute => choice.cost.setup_ps + choice.cost.latency_ps,
-            ChoiceKind::Transfer { cost, .. } => cost.prepare_ps + cost.alone_ps(target) + cost.completion_ps,
-        };
-        let longest = dependencies.successors[position].iter().map(|&(successor, kind)| {
-            let next = &tasks[successor as usize].choices[0];
-            hand_over(target, (choice, delay_ps), next, kind) + priorities[successor as usize]
+/// The longest time from each task's start to the end of the program.
+fn critical_paths(target: &Target, choices: &Choices, dependencies: &Dependencies) -> Vec<u64> {
+    let n_tasks = choices.all.len();
+    let mut longest_ps: Vec<u64> = vec![0; n_tasks];
+    for position in (0..n_tasks).rev() {
+        let choice = &choices.all.get(position)[0];
+        let paths = dependencies.successors.get(position).iter().map(|&(successor, kind)| {
+            let next = &choices.all.get(successor as usize)[0];
+            hand_over(target, (choice, choice.delay_ps), next, kind) + longest_ps[successor as usize]
         });
-        priorities[position] = longest.max().unwrap_or(0).max(delay_ps);
+        longest_ps[position] = paths.max().unwrap_or(0).max(choice.delay_ps);
     }
-    priorities
+    longest_ps
 }
 
 /// Tiles that an instruction accesses in one memory, ascending.
-pub(super) fn tiles_in(program: &Program, kind: &InstructionKind, space: Space) -> Vec<u32> {
+fn tiles_in(program: &Program, kind: &InstructionKind, space: Space) -> SmallVec<[u32; 8]> {
     let accesses = kind.accesses();
     let views = accesses.tile_reads.iter().chain(&accesses.tile_writes).map(|view| view.tile);
     let sides = accesses.dma_read.into_iter().chain(accesses.dma_write).filter_map(|side| match side.place {
         DmaPlace::Tile { tile, .. } => Some(tile),
         DmaPlace::Hbm { .. } => None,
     });
-    let mut tiles: Vec<u32> =
+    let mut tiles: SmallVec<[u32; 8]> =
         views.chain(sides).filter(|&tile| program.tile(tile).space == space).map(|tile| tile.0).collect();
     tiles.sort_unstable();
     tiles.dedup();

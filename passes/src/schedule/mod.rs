@@ -1,9 +1,10 @@
 //! Orders a lowered program, chooses engines and DMA queues, and inserts table loads.
 //!
 //! Instructions are list-scheduled on a model of the engines, the DMA queues and their shared
-//! bandwidth, with the costs of `ir::target`, under several policies; the shortest schedule wins. A load may move ahead of other work only as far as
-//! the rest of the program still fits into SBUF and PSUM, so that no order needs more memory than
-//! the larger of the limit and what lowering's own order needs. Integer arithmetic only.
+//! bandwidth, with the costs of `ir::target`, under several policies; the shortest schedule wins,
+//! in a long program the one that is shortest for its beginning. A load may move ahead of other work
+//! only as far as the rest of the program still fits into SBUF and PSUM, so that no order needs more
+//! memory than the larger of the limit and what lowering's own order needs. Integer arithmetic only.
 //!
 //! Relies on a program of phase `Lowered`; leaves out software pipelining of loops, which programs
 //! do not have.
@@ -12,16 +13,16 @@ mod choice;
 mod dependencies;
 mod list;
 mod pressure;
+mod ready;
 mod tables;
 
 use std::fmt;
 
 use ir::Program;
-use ir::program::{Engine, Instruction, InstructionKind, ProgramPhase, Space};
+use ir::program::{Engine, Instruction, InstructionKind, ProgramPhase};
 
-use choice::{ChoiceKind, choices, set_queue};
-use dependencies::Dependencies;
-use list::{Estimate, Limits, Policy, Task, Urgency, list_schedule, tiles_in};
+use choice::{ChoiceKind, set_queue};
+use list::{Limits, Policy, Schedule, Scheduler, Tasks, Urgency};
 use tables::{TableSets, table_loads};
 
 /// How freely instructions move.
@@ -36,6 +37,9 @@ impl Default for ScheduleOptions {
         ScheduleOptions { sbuf_percent: 80 }
     }
 }
+
+/// Instructions of a program, from its start, that are scheduled under every policy.
+const N_COMPARED: usize = 4096;
 
 /// The schedule with the shortest estimate is taken, of equal ones the first.
 const POLICIES: [Policy; 3] = [
@@ -77,60 +81,53 @@ impl fmt::Display for ScheduleStatistics {
 /// Puts a lowered program in its final order with final engines, queues and table loads.
 pub fn schedule(program: &Program, options: &ScheduleOptions) -> (Program, ScheduleStatistics) {
     let target = program.target.target();
-    let dependencies = Dependencies::of(program);
-    let task = |instruction: &Instruction| Task {
-        choices: choices(program, target, instruction),
-        tables: TableSets::needed_by(&instruction.kind),
-        sbuf_tiles: tiles_in(program, &instruction.kind, Space::Sbuf),
-        psum_tiles: tiles_in(program, &instruction.kind, Space::Psum),
-    };
-    let tasks: Vec<Task> = program.instructions.iter().map(task).collect();
+    let tasks = Tasks::of(program, target);
     let limits = Limits {
         sbuf_bytes: i64::from(target.sbuf_usable_bytes) * i64::from(options.sbuf_percent) / 100,
         psum_banks: i64::from(target.psum_banks),
     };
-    let schedules = POLICIES.iter().map(|&policy| list_schedule(program, &tasks, &dependencies, limits, policy));
-    let best = schedules.min_by_key(|(_, estimate)| estimate.end_ps);
-    let (order, Estimate { end_ps, engine_busy_ps }) = best.expect("there are policies");
+    let schedulers = POLICIES.map(|policy| Scheduler::new(target, &tasks, limits, policy));
+    let Schedule { order, end_ps, engine_busy_ps } = shortest(schedulers, program.instructions.len());
 
     let mut statistics = ScheduleStatistics { estimated_ps: end_ps, engine_busy_ps, ..ScheduleStatistics::default() };
-    let mut instructions = Vec::with_capacity(order.len());
+    // Every table load comes directly before the first function that needs it: the load itself waits
+    // for nothing, so it runs while that function waits for its operands.
+    let needs: Vec<TableSets> = order.iter().map(|placement| tasks.tables(placement.position)).collect();
+    let mut loads = table_loads(&needs).into_iter().peekable();
+    let mut instructions = Vec::with_capacity(order.len() + loads.len());
     let mut last_position = 0;
-    for placement in &order {
-        let mut instruction = program.instructions[placement.position].clone();
-        let choice = &tasks[placement.position].choices[placement.choice_idx];
+    for (rank, &placement) in order.iter().enumerate() {
+        let mut instruction = program.instructions[placement.position as usize].clone();
+        let choice = tasks.choice(placement);
         match &choice.kind {
             ChoiceKind::Compute => {
                 statistics.n_engine_changes += usize::from(instruction.engine != choice.engine);
             }
-            ChoiceKind::Transfer { queue, .. } => set_queue(&mut instruction.kind, *queue),
+            ChoiceKind::Transfer(transfer) => set_queue(&mut instruction.kind, transfer.queue),
         }
         instruction.engine = choice.engine;
         statistics.n_moved += usize::from(placement.position < last_position);
         last_position = last_position.max(placement.position);
-        instructions.push(instruction);
-    }
-    let instructions = insert_table_loads(instructions, &mut statistics);
-    statistics.n_instructions = instructions.len();
-    let scheduled = Program { phase: ProgramPhase::Scheduled, instructions, ..program.clone() };
-    (scheduled, statistics)
-}
-
-/// Puts every table load directly before the first function that needs it: the load itself waits
-/// for nothing, so it runs while that function waits for its operands.
-fn insert_table_loads(instructions: Vec<Instruction>, statistics: &mut ScheduleStatistics) -> Vec<Instruction> {
-    let needs: Vec<TableSets> =
-        instructions.iter().map(|instruction| TableSets::needed_by(&instruction.kind)).collect();
-    let mut loads = table_loads(&needs).into_iter().peekable();
-    let mut with_loads = Vec::with_capacity(instructions.len());
-    for (position, instruction) in instructions.into_iter().enumerate() {
-        if let Some((_, set)) = loads.next_if(|(before, _)| *before == position) {
+        if let Some((_, set)) = loads.next_if(|(before, _)| *before == rank) {
             statistics.n_table_loads += 1;
             let mut load = Instruction::new(Engine::Act, InstructionKind::LoadTable { set });
             load.locations = instruction.locations.clone();
-            with_loads.push(load);
+            instructions.push(load);
         }
-        with_loads.push(instruction);
+        instructions.push(instruction);
     }
-    with_loads
+    statistics.n_instructions = instructions.len();
+    (program.with_instructions(ProgramPhase::Scheduled, instructions), statistics)
+}
+
+/// The shortest schedule, of equal ones the first. Of a long program only the beginning is
+/// scheduled by all, and the one that is through it first goes on.
+fn shortest<const N: usize>(mut schedulers: [Scheduler<'_>; N], n_instructions: usize) -> Schedule {
+    if n_instructions <= N_COMPARED {
+        let schedules = schedulers.into_iter().map(Scheduler::finish);
+        return schedules.min_by_key(|schedule| schedule.end_ps).expect("there are policies");
+    }
+    let times_ps = schedulers.each_mut().map(|scheduler| scheduler.run_until(N_COMPARED));
+    let best = times_ps.into_iter().zip(schedulers).min_by_key(|(time_ps, _)| *time_ps);
+    best.expect("there are policies").1.finish()
 }

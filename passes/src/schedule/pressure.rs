@@ -7,153 +7,208 @@
 
 use smallvec::SmallVec;
 
-/// Maximum over ranges of positions, with additions to ranges, in O(log n).
-struct MaxTree {
-    n_leaves: usize,
-    /// Maximum of the subtree, without the additions pending above it.
+use crate::lists::Lists;
+
+/// Positions of a block.
+const BLOCK: usize = 64;
+
+/// Maximum over ranges of positions, with additions to ranges, in steps of blocks: what changes
+/// lies within the scheduler's window, a few blocks wide.
+struct Levels {
+    /// Per position, without the additions to its whole block.
+    own: Vec<i64>,
+    /// Per block, what is added to all of it, and the maximum of its own levels without that.
+    added: Vec<i64>,
     max: Vec<i64>,
-    pending: Vec<i64>,
 }
 
-impl MaxTree {
+impl Levels {
+    /// Level 0 everywhere.
+    #[cfg(test)]
     fn new(n_positions: usize) -> Self {
-        let n_leaves = n_positions.next_power_of_two().max(1);
-        MaxTree { n_leaves, max: vec![0; 2 * n_leaves], pending: vec![0; 2 * n_leaves] }
+        Self::of((0..n_positions).map(|_| 0))
+    }
+
+    fn of(levels: impl Iterator<Item = i64>) -> Self {
+        let own: Vec<i64> = levels.collect();
+        let max: Vec<i64> = own.chunks(BLOCK).map(max_of).collect();
+        Levels { added: vec![0; max.len()], own, max }
     }
 
     fn add(&mut self, from: usize, to: usize, amount: i64) {
-        if from < to {
-            self.add_below(1, (0, self.n_leaves), (from, to), amount);
+        let mut at = from;
+        while at < to {
+            let block = at / BLOCK;
+            let end = to.min((block + 1) * BLOCK);
+            if end - at == BLOCK {
+                self.added[block] += amount;
+            } else {
+                self.own[at..end].iter_mut().for_each(|level| *level += amount);
+                let end = self.own.len().min((block + 1) * BLOCK);
+                self.max[block] = max_of(&self.own[block * BLOCK..end]);
+            }
+            at = end;
         }
     }
 
-    fn add_below(&mut self, node: usize, (low, high): (usize, usize), (from, to): (usize, usize), amount: i64) {
-        if to <= low || high <= from {
-            return;
-        }
-        if from <= low && high <= to {
-            self.max[node] += amount;
-            self.pending[node] += amount;
-            return;
-        }
-        let middle = low + (high - low) / 2;
-        self.add_below(2 * node, (low, middle), (from, to), amount);
-        self.add_below(2 * node + 1, (middle, high), (from, to), amount);
-        self.max[node] = self.max[2 * node].max(self.max[2 * node + 1]) + self.pending[node];
-    }
-
+    /// The maximum of a range.
+    #[cfg(test)]
     fn max(&self, from: usize, to: usize) -> i64 {
-        if from < to { self.max_below(1, (0, self.n_leaves), (from, to)) } else { i64::MIN }
+        self.blocks(from, to).map(|(_, max)| max).max().unwrap_or(i64::MIN)
     }
 
-    fn max_below(&self, node: usize, (low, high): (usize, usize), (from, to): (usize, usize)) -> i64 {
-        if to <= low || high <= from {
-            return i64::MIN;
-        }
-        if from <= low && high <= to {
-            return self.max[node];
-        }
-        let middle = low + (high - low) / 2;
-        let left = self.max_below(2 * node, (low, middle), (from, to));
-        let right = self.max_below(2 * node + 1, (middle, high), (from, to));
-        // Positions outside the range stay at the minimum.
-        left.max(right).saturating_add(self.pending[node])
+    /// The first position of a range whose level is above a limit.
+    fn above(&self, from: usize, to: usize, limit: i64) -> Option<usize> {
+        let ((start, end), _) = self.blocks(from, to).find(|&(_, max)| max > limit)?;
+        (start..end).find(|&position| self.level(position) > limit)
     }
+
+    fn level(&self, position: usize) -> i64 {
+        self.own[position] + self.added[position / BLOCK]
+    }
+
+    /// The parts of a range that lie in each block, and their maxima.
+    fn blocks(&self, from: usize, to: usize) -> impl Iterator<Item = ((usize, usize), i64)> {
+        let mut at = from;
+        std::iter::from_fn(move || {
+            let block = at / BLOCK;
+            let (start, end) = (at, to.min((block + 1) * BLOCK));
+            at = end;
+            (start < end).then(|| {
+                let own = if end - start == BLOCK { self.max[block] } else { max_of(&self.own[start..end]) };
+                ((start, end), own + self.added[block])
+            })
+        })
+    }
+}
+
+fn max_of(levels: &[i64]) -> i64 {
+    levels.iter().copied().fold(i64::MIN, i64::max)
 }
 
 /// Tiles of one memory with their sizes and the positions that access them.
-pub(super) struct Pressure {
-    tree: MaxTree,
+pub(super) struct Pressure<'a> {
+    levels: Levels,
     limit: i64,
-    /// Size, accessing positions not yet scheduled (ascending), and whether the tile is live.
-    tiles: Vec<TileState>,
+    sizes: &'a [i64],
+    /// Per tile, the positions that access it, ascending.
+    accesses: &'a Lists<u32>,
+    /// Per tile, how many of its accesses are left: those after them are all scheduled.
+    n_left: Vec<u32>,
+    is_live: Vec<bool>,
     scheduled: Vec<bool>,
     /// First position not yet scheduled.
     front: usize,
-    version: u64,
+    /// By position, why its instruction was last refused.
+    refusals: Vec<Refusal>,
 }
 
-struct TileState {
-    size: i64,
-    accesses: Vec<u32>,
-    is_live: bool,
+/// A position at which what an instruction would start does not fit.
+#[derive(Copy, Clone)]
+struct Refusal {
+    position: u32,
+    n_needed: i64,
 }
 
-impl Pressure {
-    /// `sizes[t]` of tile t, and per position the tiles it accesses.
-    pub(super) fn new(limit: i64, sizes: &[i64], accessed: &[Vec<u32>]) -> Self {
-        let mut tiles: Vec<TileState> =
-            sizes.iter().map(|&size| TileState { size, accesses: Vec::new(), is_live: false }).collect();
-        for (position, tile_idxs) in accessed.iter().enumerate() {
-            let position = u32::try_from(position).expect("a program has fewer than 2^32 instructions");
-            for &tile_idx in tile_idxs {
-                tiles[tile_idx as usize].accesses.push(position);
-            }
-        }
-        let mut tree = MaxTree::new(accessed.len());
-        for tile in &tiles {
-            if let (Some(&first), Some(&last)) = (tile.accesses.first(), tile.accesses.last()) {
-                tree.add(first as usize, last as usize + 1, tile.size);
-            }
-        }
-        Pressure { tree, limit, tiles, scheduled: vec![false; accessed.len()], front: 0, version: 0 }
-    }
+/// What has not been refused, or not by a position that is still to come.
+const NO_REFUSAL: Refusal = Refusal { position: 0, n_needed: i64::MIN / 2 };
 
-    /// True if scheduling an instruction with these tiles next keeps the rest within the limit.
-    pub(super) fn admits(&mut self, tile_idxs: &[u32]) -> bool {
-        let starting = tile_idxs.iter().filter_map(|&tile_idx| {
-            let tile = &self.tiles[tile_idx as usize];
-            let first = *tile.accesses.first()? as usize;
-            (!tile.is_live && first > self.front).then_some((first, tile.size))
+/// For the tiles that each position accesses, the positions that access each tile.
+pub(super) fn accesses_of(n_tiles: usize, accessed: &Lists<u32>) -> Lists<u32> {
+    let pairs = (0u32..).zip(accessed.iter());
+    Lists::collect(n_tiles, pairs.flat_map(|(position, tiles)| tiles.iter().map(move |&tile| (tile, position))))
+}
+
+impl<'a> Pressure<'a> {
+    /// `sizes[t]` of tile t, and the positions that access it, of `n_positions`.
+    pub(super) fn new(limit: i64, sizes: &'a [i64], accesses: &'a Lists<u32>, n_positions: usize) -> Self {
+        let mut changes = vec![0i64; n_positions + 1];
+        for (&size, positions) in sizes.iter().zip(accesses.iter()) {
+            if let (Some(&first), Some(&last)) = (positions.first(), positions.last()) {
+                changes[first as usize] += size;
+                changes[last as usize + 1] -= size;
+            }
+        }
+        let mut level = 0;
+        let levels = changes[..n_positions].iter().map(|change| {
+            level += change;
+            level
         });
-        let starting: SmallVec<[(usize, i64); 4]> = starting.collect();
-        let mut fits = true;
-        for (started_idx, &(end, size)) in starting.iter().enumerate() {
-            fits = fits && self.tree.max(self.front, end) + size <= self.limit;
-            // The next one comes on top.
-            if fits && started_idx + 1 < starting.len() {
-                self.tree.add(self.front, end, size);
-            } else {
-                starting[..started_idx].iter().for_each(|&(end, size)| self.tree.add(self.front, end, -size));
-                break;
-            }
+        Pressure {
+            levels: Levels::of(levels),
+            limit,
+            sizes,
+            accesses,
+            n_left: accesses.iter().map(|positions| positions.len() as u32).collect(),
+            is_live: vec![false; sizes.len()],
+            scheduled: vec![false; n_positions],
+            front: 0,
+            refusals: vec![NO_REFUSAL; n_positions],
         }
-        fits
     }
 
-    /// Changes whenever instructions that were not admitted may have become so.
-    pub(super) fn version(&self) -> u64 {
-        self.version
+    /// Accesses of a tile up to the last that is not scheduled.
+    fn left(&self, tile_idx: u32) -> &'a [u32] {
+        &self.accesses.get(tile_idx as usize)[..self.n_left[tile_idx as usize] as usize]
+    }
+
+    /// True if scheduling the instruction at `position`, which accesses these tiles, next keeps the
+    /// rest within the limit.
+    pub(super) fn admits(&mut self, position: usize, tile_idxs: &[u32]) -> bool {
+        let Refusal { position: blocking, n_needed } = self.refusals[position];
+        if blocking as usize >= self.front && self.levels.level(blocking as usize) + n_needed > self.limit {
+            return false;
+        }
+        let mut starting: SmallVec<[(usize, i64); 4]> = SmallVec::new();
+        for &tile_idx in tile_idxs {
+            if self.is_live[tile_idx as usize] {
+                continue;
+            }
+            let Some(&first) = self.left(tile_idx).first() else { continue };
+            if first as usize <= self.front {
+                continue;
+            }
+            let (end, size) = (first as usize, self.sizes[tile_idx as usize]);
+            // Those that start with it come on top.
+            let on_top = |at: usize| starting.iter().filter(|(end, _)| at < *end).map(|(_, size)| size).sum::<i64>();
+            let blocking = match starting.as_slice() {
+                [] => self.levels.above(self.front, end, self.limit - size),
+                _ => (self.front..end).find(|&at| self.levels.level(at) + on_top(at) > self.limit - size),
+            };
+            if let Some(blocking) = blocking {
+                self.refusals[position] = Refusal { position: blocking as u32, n_needed: size + on_top(blocking) };
+                return false;
+            }
+            starting.push((end, size));
+        }
+        true
     }
 
     /// Records that the instruction at `position`, which accesses these tiles, comes next.
     pub(super) fn schedule(&mut self, position: usize, tile_idxs: &[u32]) {
         self.scheduled[position] = true;
         for &tile_idx in tile_idxs {
-            let tile = &mut self.tiles[tile_idx as usize];
-            let (Some(&first), Some(&last)) = (tile.accesses.first(), tile.accesses.last()) else { continue };
-            if !tile.is_live {
-                tile.is_live = true;
-                self.tree.add(self.front.min(first as usize), first as usize, tile.size);
+            let left = self.left(tile_idx);
+            let (Some(&first), Some(&last)) = (left.first(), left.last()) else { continue };
+            let size = self.sizes[tile_idx as usize];
+            if !self.is_live[tile_idx as usize] {
+                self.is_live[tile_idx as usize] = true;
+                self.levels.add(self.front.min(first as usize), first as usize, size);
             }
-            let scheduled = &self.scheduled;
-            while tile.accesses.last().is_some_and(|&access| scheduled[access as usize]) {
-                tile.accesses.pop();
-            }
-            let end = tile.accesses.last().map_or(self.front, |&access| access as usize + 1);
-            self.tree.add(end, last as usize + 1, -tile.size);
-            self.version += u64::from(end <= last as usize);
+            let n_left = left.iter().rposition(|&access| !self.scheduled[access as usize]).map_or(0, |at| at + 1);
+            self.n_left[tile_idx as usize] = n_left as u32;
+            let end = left[..n_left].last().map_or(self.front, |&access| access as usize + 1);
+            self.levels.add(end, last as usize + 1, -size);
         }
         while self.scheduled.get(self.front).is_some_and(|&scheduled| scheduled) {
             self.front += 1;
-            self.version += 1;
         }
     }
 
     /// What the tiles live now and started by the next instruction in original order take.
     #[cfg(test)]
     fn at_front(&self) -> i64 {
-        self.tree.max(self.front, self.front + 1)
+        self.levels.level(self.front)
     }
 }
 
@@ -162,14 +217,22 @@ mod tests {
     use proptest::prelude::{Just, Strategy, prop_assert, prop_assert_eq};
     use proptest::proptest;
 
-    use super::{MaxTree, Pressure};
+    use super::{Levels, Pressure, accesses_of};
+    use crate::lists::Lists;
+
+    fn lists(accessed: &[Vec<u32>]) -> Lists<u32> {
+        let mut all = Lists::default();
+        accessed.iter().for_each(|tiles| all.push(tiles));
+        all
+    }
 
     #[test]
     fn the_original_order_is_always_admitted() {
         let accessed = vec![vec![0], vec![0, 1], vec![1, 2], vec![2]];
-        let mut pressure = Pressure::new(1, &[10, 10, 10], &accessed);
+        let accesses = accesses_of(3, &lists(&accessed));
+        let mut pressure = Pressure::new(1, &[10, 10, 10], &accesses, 4);
         for (position, tiles) in accessed.iter().enumerate() {
-            assert!(pressure.admits(tiles));
+            assert!(pressure.admits(position, tiles));
             pressure.schedule(position, tiles);
         }
     }
@@ -177,9 +240,10 @@ mod tests {
     #[test]
     fn an_early_start_must_fit_with_what_it_overtakes() {
         let accessed = vec![vec![0], vec![0], vec![1], vec![1]];
-        assert!(!Pressure::new(19, &[10, 10], &accessed).admits(&[1]));
-        let mut pressure = Pressure::new(20, &[10, 10], &accessed);
-        assert!(pressure.admits(&[1]));
+        let accesses = accesses_of(2, &lists(&accessed));
+        assert!(!Pressure::new(19, &[10, 10], &accesses, 4).admits(2, &[1]));
+        let mut pressure = Pressure::new(20, &[10, 10], &accesses, 4);
+        assert!(pressure.admits(2, &[1]));
         pressure.schedule(2, &[1]);
         assert_eq!(pressure.at_front(), 20);
         pressure.schedule(3, &[1]);
@@ -189,15 +253,17 @@ mod tests {
     proptest! {
         #[test]
         fn ranges_have_the_maximum_of_a_plain_array(
-            steps in proptest::collection::vec((0..20usize, 0..20usize, -9..10i64), 1..30),
+            steps in proptest::collection::vec((0..300usize, 0..300usize, -9..10i64), 1..30),
         ) {
-            let mut tree = MaxTree::new(20);
-            let mut plain = [0i64; 20];
+            let mut levels = Levels::new(300);
+            let mut plain = [0i64; 300];
             for (from, to, amount) in steps {
-                tree.add(from, to, amount);
+                levels.add(from, to, amount);
                 plain.iter_mut().take(to).skip(from).for_each(|value| *value += amount);
-                for end in from + 1..=20 {
-                    prop_assert_eq!(tree.max(from, end), plain[from..end].iter().copied().max().expect("not empty"));
+                for end in from + 1..=300 {
+                    prop_assert_eq!(levels.max(from, end), plain[from..end].iter().copied().max().expect("not empty"));
+                    let above = plain[from..end].iter().position(|&level| level > 5).map(|at| from + at);
+                    prop_assert_eq!(levels.above(from, end, 5), above);
                 }
             }
         }
@@ -220,14 +286,15 @@ mod tests {
             // Between two instructions; an instruction itself needs all of its tiles at once.
             let own = accessed.iter().map(|tiles| tiles.iter().map(|&tile| sizes[tile as usize]).sum::<i64>());
             let limit = in_order.max().expect("not empty") + own.max().expect("not empty");
-            let mut pressure = Pressure::new(limit, &sizes, &accessed);
+            let accesses = accesses_of(8, &lists(&accessed));
+            let mut pressure = Pressure::new(limit, &sizes, &accesses, accessed.len());
             let mut done: Vec<usize> = Vec::new();
             while done.len() < accessed.len() {
                 let open = || (0..accessed.len()).filter(|at| !done.contains(at));
                 let wanted = order.iter().map(|&at| at as usize).filter(|&at| at < accessed.len() && !done.contains(&at));
-                let next = wanted.into_iter().find(|&at| pressure.admits(&accessed[at]));
+                let next = wanted.into_iter().find(|&at| pressure.admits(at, &accessed[at]));
                 let next = next.unwrap_or_else(|| open().min().expect("not done"));
-                prop_assert!(pressure.admits(&accessed[next]));
+                prop_assert!(pressure.admits(next, &accessed[next]));
                 pressure.schedule(next, &accessed[next]);
                 done.push(next);
                 prop_assert!(live_at(&done) <= limit);

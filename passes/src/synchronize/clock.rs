@@ -4,7 +4,9 @@
 //! counts. A transfer completes on its own; who has waited for it knows.
 
 use ir::program::Engine;
-use smallvec::SmallVec;
+
+/// Of an engine that has not waited for an event.
+pub(super) const NOBODY: u32 = u32::MAX;
 
 /// Per engine, how many instructions of its stream are known to be issued and to be complete.
 /// Complete counts speak of compute instructions only.
@@ -32,8 +34,9 @@ pub(super) struct Event {
     pub completion: Completion,
     /// What was known when it was issued.
     pub at_issue: Clock,
-    /// The first instruction per engine, by stream position, that waits for this transfer.
-    pub first_waiters: SmallVec<[(Engine, u32); 2]>,
+    /// Per engine, the stream position of the first instruction that waits for this transfer, or
+    /// [`NOBODY`].
+    pub first_waiters: [u32; Engine::ALL.len()],
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -50,7 +53,7 @@ impl Event {
         match self.completion {
             Completion::InOrder => clock.complete[self.engine as usize] > self.stream_idx,
             Completion::OnItsOwn => {
-                self.first_waiters.iter().any(|&(engine, stream_idx)| clock.issued[engine as usize] > stream_idx)
+                self.first_waiters.iter().zip(&clock.issued).any(|(stream_idx, issued)| issued > stream_idx)
             }
         }
     }
@@ -68,8 +71,7 @@ impl Event {
 
     /// Records that an instruction waits for this event.
     pub(super) fn add_waiter(&mut self, engine: Engine, stream_idx: u32) {
-        if !self.first_waiters.iter().any(|(other, _)| *other == engine) {
-            self.first_waiters.push((engine, stream_idx));
-        }
+        let first = &mut self.first_waiters[engine as usize];
+        *first = (*first).min(stream_idx);
     }
 }

@@ -6,24 +6,26 @@ use ir::target::Target;
 
 use crate::footprint::Addressing;
 use crate::hazard::History;
+use crate::lists::Lists;
 
 /// Per instruction, the positions of earlier ones that must be complete when it is issued and that
 /// its engine does not order by itself.
-pub(super) fn hazards(program: &Program) -> Vec<Vec<u32>> {
+pub(super) fn hazards(program: &Program) -> Lists<u32> {
     let target = program.target.target();
     let mut history = History::new(program, Addressing::Physical);
     let mut ports = Ports::default();
-    let mut all = Vec::with_capacity(program.instructions.len());
-    for (idx, instruction) in program.instructions.iter().enumerate() {
-        let position = u32::try_from(idx).expect("a program has fewer than 2^32 instructions");
+    let mut all = Lists::with_capacity(program.instructions.len());
+    let (mut followed, mut found) = (Vec::new(), Vec::new());
+    for (position, instruction) in (0u32..).zip(&program.instructions) {
         let in_order_on = instruction.is_compute().then_some(instruction.engine);
-        let mut found: Vec<u32> =
-            history.access(program, position, in_order_on).into_iter().map(|(predecessor, _)| predecessor).collect();
-        found.extend(ports.access(program, target, position));
+        history.access(program, position, in_order_on, &mut followed);
+        found.clear();
+        found.extend(followed.iter().map(|&(predecessor, _)| predecessor));
+        ports.access(program, target, position, &mut found);
         found.retain(|&predecessor| !is_ordered_by_engine(&program.instructions[predecessor as usize], instruction));
         found.sort_unstable();
         found.dedup();
-        all.push(found);
+        all.push(&found);
     }
     all
 }
@@ -48,11 +50,10 @@ struct Port {
 }
 
 impl Ports {
-    fn access(&mut self, program: &Program, target: &Target, position: u32) -> Vec<u32> {
+    fn access(&mut self, program: &Program, target: &Target, position: u32, found: &mut Vec<u32>) {
         let instruction = &program.instructions[position as usize];
-        let mut found = Vec::new();
         if !instruction.is_compute() {
-            return found;
+            return;
         }
         if !target.dve_pool_parallel && uses(program, &instruction.kind, Space::Sbuf) {
             found.extend(self.sbuf.access(position, instruction.engine, [Engine::Dve, Engine::Pool]));
@@ -60,7 +61,6 @@ impl Ports {
         if !target.dve_act_parallel && uses(program, &instruction.kind, Space::Psum) {
             found.extend(self.psum.access(position, instruction.engine, [Engine::Dve, Engine::Act]));
         }
-        found
     }
 }
 

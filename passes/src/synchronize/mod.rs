@@ -20,8 +20,10 @@ use ir::Program;
 use ir::program::{Engine, Instruction, InstructionKind, ProgramPhase, Update, Wait};
 use smallvec::SmallVec;
 
-use clock::{Clock, Completion, Event};
+use clock::{Clock, Completion, Event, NOBODY};
 use hazards::hazards;
+
+use crate::lists::Lists;
 
 pub use check::check_synchronization;
 
@@ -72,7 +74,7 @@ pub fn synchronize(program: &Program) -> Result<(Program, SynchronizeStatistics)
         planner.plan(position, predecessors);
     }
     let final_waits = planner.final_waits();
-    planner.statistics.n_hazards = hazards.iter().map(Vec::len).sum();
+    planner.statistics.n_hazards = hazards.items().len();
     Ok(planner.write(final_waits))
 }
 
@@ -87,7 +89,8 @@ struct Ticket {
 /// A semaphore that transfers take turns on.
 struct Turn {
     semaphore: u16,
-    latest: usize,
+    /// Position of the transfer whose turn it was last.
+    latest: u32,
     at_least: u16,
 }
 
@@ -98,7 +101,9 @@ struct Planner<'a> {
     clocks: [Clock; Engine::ALL.len()],
     stream_lens: [u32; Engine::ALL.len()],
     /// Per instruction, the positions it waits for.
-    waits: Vec<Vec<usize>>,
+    waits: Lists<u32>,
+    /// What the current instruction may have to wait for.
+    open: Vec<u32>,
     /// Per compute instruction, whether somebody waits for it.
     is_awaited: Vec<bool>,
     tickets: Vec<Option<Ticket>>,
@@ -116,18 +121,22 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    fn new(program: &'a Program, hazards: &[Vec<u32>]) -> Result<Self, SynchronizeError> {
+    fn new(program: &'a Program, hazards: &Lists<u32>) -> Result<Self, SynchronizeError> {
         let target = program.target.target();
         let n_instructions = program.instructions.len();
         let max_count = u16::try_from(target.semaphore_max).unwrap_or(u16::MAX);
         let mut has_followers = vec![false; n_instructions];
-        for &predecessor in hazards.iter().flatten() {
+        for &predecessor in hazards.items() {
             has_followers[predecessor as usize] = true;
         }
         let mut next = 0usize;
-        let counters = Engine::ALL.map(|engine| {
+        let mut stream_lens = [0usize; Engine::ALL.len()];
+        for instruction in &program.instructions {
+            stream_lens[instruction.engine as usize] += 1;
+        }
+        let counters = stream_lens.map(|stream_len| {
             let first = next;
-            next += program.stream(engine).count().div_ceil(usize::from(max_count)).max(1);
+            next += stream_len.div_ceil(usize::from(max_count)).max(1);
             first
         });
         let is_shared = |position: &usize| is_transfer(&program.instructions[*position]) && !has_followers[*position];
@@ -145,7 +154,8 @@ impl<'a> Planner<'a> {
             events: Vec::with_capacity(n_instructions),
             clocks: [Clock::default(); Engine::ALL.len()],
             stream_lens: [0; Engine::ALL.len()],
-            waits: vec![Vec::new(); n_instructions],
+            waits: Lists::with_capacity(n_instructions),
+            open: Vec::new(),
             is_awaited: vec![false; n_instructions],
             tickets: vec![None; n_instructions],
             counters: counters.map(number),
@@ -163,37 +173,43 @@ impl<'a> Planner<'a> {
         let instruction = &self.program.instructions[position];
         let engine = instruction.engine;
         let mut clock = self.clocks[engine as usize];
-        let mut wanted: Vec<usize> = hazards.iter().map(|&predecessor| predecessor as usize).collect();
+        let mut wanted = std::mem::take(&mut self.open);
+        wanted.clear();
+        wanted.extend_from_slice(hazards);
         if is_transfer(instruction) {
-            wanted.extend(self.take_semaphore(position, &clock, &wanted));
+            wanted.extend(self.take_semaphore(position, &clock, hazards));
         }
-        let waits = self.needed(&clock, wanted);
+        let waits = self.needed(&clock, &mut wanted);
         let stream_idx = self.stream_lens[engine as usize];
         for &predecessor in &waits {
-            clock.join(&self.events[predecessor].clock_when_complete());
-            self.events[predecessor].add_waiter(engine, stream_idx);
-            self.is_awaited[predecessor] = true;
+            clock.join(&self.events[predecessor as usize].clock_when_complete());
+            self.events[predecessor as usize].add_waiter(engine, stream_idx);
+            self.is_awaited[predecessor as usize] = true;
         }
-        self.waits[position] = waits;
+        self.waits.push(&waits);
+        self.open = wanted;
         let completion = if is_transfer(instruction) { Completion::OnItsOwn } else { Completion::InOrder };
-        self.events.push(Event { engine, stream_idx, completion, at_issue: clock, first_waiters: SmallVec::new() });
+        let first_waiters = [NOBODY; Engine::ALL.len()];
+        self.events.push(Event { engine, stream_idx, completion, at_issue: clock, first_waiters });
         self.stream_lens[engine as usize] = stream_idx + 1;
         clock.issued[engine as usize] = stream_idx + 1;
         self.clocks[engine as usize] = clock;
     }
 
-    /// The events among `wanted` that neither the clock nor another of them implies.
-    fn needed(&self, clock: &Clock, wanted: Vec<usize>) -> Vec<usize> {
-        let mut open: Vec<usize> = wanted;
-        open.retain(|&predecessor| !self.events[predecessor].is_known_by(clock));
+    /// The events among `open`, ascending, that neither the clock nor another of them implies.
+    fn needed(&self, clock: &Clock, open: &mut Vec<u32>) -> SmallVec<[u32; 8]> {
+        open.retain(|&predecessor| !self.events[predecessor as usize].is_known_by(clock));
         open.sort_unstable();
         open.dedup();
         // An event implies only events that come before it.
-        let mut needed: Vec<usize> = Vec::new();
+        let mut needed = SmallVec::new();
         while let Some(predecessor) = open.pop() {
             needed.push(predecessor);
-            let implied = self.events[predecessor].clock_when_complete();
-            open.retain(|&earlier| !self.events[earlier].is_known_by(&implied));
+            if open.is_empty() {
+                break;
+            }
+            let implied = self.events[predecessor as usize].clock_when_complete();
+            open.retain(|&earlier| !self.events[earlier as usize].is_known_by(&implied));
         }
         needed.reverse();
         needed
@@ -201,7 +217,7 @@ impl<'a> Planner<'a> {
 
     /// Gives a transfer its semaphore; returns the transfer that must be complete before, if the
     /// clock and the hazards do not already say so.
-    fn take_semaphore(&mut self, position: usize, clock: &Clock, hazards: &[usize]) -> Option<usize> {
+    fn take_semaphore(&mut self, position: usize, clock: &Clock, hazards: &[u32]) -> Option<u32> {
         if !self.has_followers[position] {
             let max_count = self.max_count - TRANSFER_COUNT;
             let slot = self.shared.iter_mut().find(|(_, count)| *count <= max_count);
@@ -216,9 +232,10 @@ impl<'a> Planner<'a> {
         }
         let mut known = *clock;
         for &predecessor in hazards {
-            known.join(&self.events[predecessor].clock_when_complete());
+            known.join(&self.events[predecessor as usize].clock_when_complete());
         }
-        let is_over = |turn: &Turn| hazards.contains(&turn.latest) || self.events[turn.latest].is_known_by(&known);
+        let is_over =
+            |turn: &Turn| hazards.contains(&turn.latest) || self.events[turn.latest as usize].is_known_by(&known);
         let over = self.turns.iter().position(is_over);
         let turn = self.turns.remove(over.unwrap_or(0)).expect("unused semaphores were given turns");
         self.take_turn(position, turn.semaphore, turn.at_least + TRANSFER_COUNT);
@@ -232,21 +249,23 @@ impl<'a> Planner<'a> {
     fn take_turn(&mut self, position: usize, semaphore: u16, at_least: u16) {
         self.tickets[position] = Some(Ticket { semaphore, at_least });
         if at_least <= self.max_count - TRANSFER_COUNT {
-            self.turns.push_back(Turn { semaphore, latest: position, at_least });
+            self.turns.push_back(Turn { semaphore, latest: position as u32, at_least });
         }
     }
 
     /// What SP must still wait for after its last instruction: every transfer.
-    fn final_waits(&mut self) -> Vec<Wait> {
+    fn final_waits(&self) -> Vec<Wait> {
         let mut clock = self.clocks[Engine::Sp as usize];
         let n_instructions = self.program.instructions.len();
-        let transfers = (0..n_instructions).filter(|&position| is_transfer(&self.program.instructions[position]));
-        let (others, shared): (Vec<usize>, Vec<usize>) = transfers.partition(|&position| self.has_followers[position]);
+        let transfers =
+            (0..n_instructions as u32).filter(|&position| is_transfer(&self.program.instructions[position as usize]));
+        let (mut others, shared): (Vec<u32>, Vec<u32>) =
+            transfers.partition(|&position| self.has_followers[position as usize]);
         for position in shared {
-            clock.join(&self.events[position].clock_when_complete());
+            clock.join(&self.events[position as usize].clock_when_complete());
         }
-        let needed = self.needed(&clock, others);
-        let own = needed.into_iter().filter_map(|position| self.tickets[position]);
+        let needed = self.needed(&clock, &mut others);
+        let own = needed.into_iter().filter_map(|position| self.tickets[position as usize]);
         let mut waits: Vec<Wait> =
             own.map(|ticket| Wait { semaphore: ticket.semaphore, at_least: ticket.at_least }).collect();
         waits.extend(self.shared.iter().map(|&(semaphore, at_least)| Wait { semaphore, at_least }));
@@ -259,8 +278,9 @@ impl<'a> Planner<'a> {
         let mut instructions = Vec::with_capacity(self.program.instructions.len());
         for (position, instruction) in self.program.instructions.iter().enumerate() {
             let mut instruction = instruction.clone();
-            let mut waits: Vec<Wait> =
-                self.waits[position].iter().filter_map(|&predecessor| self.wait_for(predecessor, &counted)).collect();
+            let awaited = self.waits.get(position).iter();
+            let mut waits: SmallVec<[Wait; 8]> =
+                awaited.filter_map(|&predecessor| self.wait_for(predecessor as usize, &counted)).collect();
             waits.sort_unstable();
             instruction.update = match (self.tickets[position], counted[position]) {
                 (Some(ticket), _) => Some(Update { semaphore: ticket.semaphore, add: TRANSFER_COUNT }),
@@ -271,10 +291,10 @@ impl<'a> Planner<'a> {
                 (None, None) => None,
             };
             self.statistics.n_updates += usize::from(instruction.update.is_some());
-            self.push(&mut instructions, instruction, waits);
+            self.push(&mut instructions, instruction, &waits);
         }
         if !final_waits.is_empty() {
-            self.push(&mut instructions, Instruction::new(Engine::Sp, InstructionKind::Sync), final_waits);
+            self.push(&mut instructions, Instruction::new(Engine::Sp, InstructionKind::Sync), &final_waits);
             self.statistics.n_syncs += 1;
         }
         let mut used: Vec<u16> =
@@ -282,21 +302,22 @@ impl<'a> Planner<'a> {
         used.sort_unstable();
         used.dedup();
         self.statistics.n_semaphores = used.len();
-        let synchronized = Program { phase: ProgramPhase::Synchronized, instructions, ..self.program.clone() };
+        let synchronized = self.program.with_instructions(ProgramPhase::Synchronized, instructions);
         (synchronized, self.statistics)
     }
 
     /// Appends an instruction; waits beyond what it can carry go before it.
-    fn push(&mut self, instructions: &mut Vec<Instruction>, mut instruction: Instruction, mut waits: Vec<Wait>) {
+    fn push(&mut self, instructions: &mut Vec<Instruction>, mut instruction: Instruction, mut waits: &[Wait]) {
         self.statistics.n_waits += waits.len();
-        while waits.len() > MAX_WAITS {
+        while let Some((carried, rest)) = waits.split_at_checked(MAX_WAITS).filter(|(_, rest)| !rest.is_empty()) {
+            waits = rest;
             let mut carrier = Instruction::new(instruction.engine, InstructionKind::Sync);
-            carrier.waits = waits.drain(..MAX_WAITS).collect();
+            carrier.waits = carried.into();
             carrier.locations = instruction.locations.clone();
             instructions.push(carrier);
             self.statistics.n_syncs += 1;
         }
-        instruction.waits = waits.into_iter().collect();
+        instruction.waits = waits.into();
         instructions.push(instruction);
     }
 
