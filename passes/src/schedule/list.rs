@@ -2,7 +2,7 @@
 //! of the instructions that are ready and not too far ahead of the first one left.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use ir::Program;
 use ir::program::{DmaPlace, Engine, InstructionKind, Space, Tile};
@@ -185,6 +185,9 @@ pub(super) struct Scheduler<'a> {
     psum_free_ps: [u64; Engine::ALL.len()],
     generator_free_ps: [u64; Engine::ALL.len()],
     dma_free_ps: Vec<u64>,
+    /// Of the PSUM banks that no tile has, when the tensor engine may overwrite each: in the order in
+    /// which they were given up, which is that in which `allocate` gives them away.
+    bank_free_ps: VecDeque<u64>,
     loaded: LoadedTables,
     /// One bit for each engine that has found nothing to start since anything has changed for it.
     quiet: u8,
@@ -222,6 +225,7 @@ impl<'a> Scheduler<'a> {
             psum_free_ps: [0; Engine::ALL.len()],
             generator_free_ps: [0; Engine::ALL.len()],
             dma_free_ps: vec![0; target.dma_engines as usize],
+            bank_free_ps: vec![0; target.psum_banks as usize].into(),
             loaded: LoadedTables::default(),
             quiet: 0,
         };
@@ -352,6 +356,9 @@ impl<'a> Scheduler<'a> {
             return false;
         }
         let tasks = self.tasks;
+        if self.banks_free_ps(tasks.psum.tiles.get(position)) > self.now_ps {
+            return false;
+        }
         let fits = self.sbuf.admits(position, tasks.sbuf.tiles.get(position))
             && self.psum.admits(position, tasks.psum.tiles.get(position));
         if !fits {
@@ -362,6 +369,17 @@ impl<'a> Scheduler<'a> {
             several => several.iter().min_by_key(|choice| self.finish_ps(position, choice)),
         };
         best.is_some_and(|choice| choice.engine == engine)
+    }
+
+    /// When the banks that these tiles need are given up: results that are still read would make the
+    /// tensor engine stand still.
+    fn banks_free_ps(&self, psum_tiles: &[u32]) -> u64 {
+        if psum_tiles.is_empty() {
+            return 0;
+        }
+        // Tiles that need more than there are share banks.
+        let n_banks = usize::try_from(self.psum.starting(psum_tiles)).unwrap_or(0);
+        self.bank_free_ps.iter().take(n_banks).copied().max().unwrap_or(0)
     }
 
     /// When a function of these sets can start. The load that it may need comes right after ACT's
@@ -470,7 +488,11 @@ impl<'a> Scheduler<'a> {
             self.enqueue(parked as usize);
         }
         self.sbuf.schedule(position, sbuf_tiles);
-        self.psum.schedule(position, psum_tiles);
+        let n_started = usize::try_from(self.psum.starting(psum_tiles)).unwrap_or(0);
+        self.bank_free_ps.drain(..n_started.min(self.bank_free_ps.len()));
+        let n_banks = self.psum.schedule(position, psum_tiles);
+        self.bank_free_ps.extend((0..n_banks).map(|_| done_ps + self.target.wake_pe_ps));
+        self.bank_free_ps.truncate(self.target.psum_banks as usize);
         self.order.push(Placement { position: position as u32, choice_idx: choice_idx as u8 });
         let delay_ps = done_ps - self.now_ps;
         for &(successor, kind) in tasks.dependencies.successors.get(position) {
@@ -492,6 +514,7 @@ impl<'a> Scheduler<'a> {
         let sbuf_ps = if self.target.dve_pool_parallel { &[] } else { self.sbuf_free_ps.as_slice() };
         let psum_ps = if self.target.dve_act_parallel { &[] } else { self.psum_free_ps.as_slice() };
         let engines = self.free_ps.iter().chain(&self.generator_free_ps).chain(sbuf_ps).chain(psum_ps);
+        let engines = engines.chain(&self.bank_free_ps);
         let engines = engines.copied().filter(|&free_ps| free_ps > self.now_ps);
         let arrivals =
             self.classes.iter().filter_map(|class| class.future.peek().map(|&Reverse((ready_ps, _))| ready_ps));
@@ -501,7 +524,8 @@ impl<'a> Scheduler<'a> {
         let next_ps = next_ps.unwrap_or(self.now_ps + 1).max(self.now_ps + 1);
         // For an engine that was free all the time, what another would finish earlier stays so.
         let is_past = |time_ps: u64| self.now_ps < time_ps && time_ps <= next_ps;
-        let is_alone = self.target.dve_pool_parallel && self.target.dve_act_parallel;
+        let is_bank_free = self.bank_free_ps.iter().any(|&free_ps| is_past(free_ps));
+        let is_alone = self.target.dve_pool_parallel && self.target.dve_act_parallel && !is_bank_free;
         for engine in 0..Engine::ALL.len() {
             if !is_alone || !has_event || is_past(self.free_ps[engine]) || is_past(self.generator_free_ps[engine]) {
                 self.quiet &= !(1u8 << engine);

@@ -184,9 +184,17 @@ impl<'a> Pressure<'a> {
         true
     }
 
-    /// Records that the instruction at `position`, which accesses these tiles, comes next.
-    pub(super) fn schedule(&mut self, position: usize, tile_idxs: &[u32]) {
+    /// What those of the tiles take that no instruction has started yet.
+    pub(super) fn starting(&self, tile_idxs: &[u32]) -> i64 {
+        let new = tile_idxs.iter().filter(|&&tile_idx| !self.is_live[tile_idx as usize]);
+        new.map(|&tile_idx| self.sizes[tile_idx as usize]).sum()
+    }
+
+    /// Records that the instruction at `position`, which accesses these tiles, comes next. Gives what
+    /// those of them take that no other instruction accesses any more.
+    pub(super) fn schedule(&mut self, position: usize, tile_idxs: &[u32]) -> i64 {
         self.scheduled[position] = true;
+        let mut ended = 0;
         for &tile_idx in tile_idxs {
             let left = self.left(tile_idx);
             let (Some(&first), Some(&last)) = (left.first(), left.last()) else { continue };
@@ -199,10 +207,12 @@ impl<'a> Pressure<'a> {
             self.n_left[tile_idx as usize] = n_left as u32;
             let end = left[..n_left].last().map_or(self.front, |&access| access as usize + 1);
             self.levels.add(end, last as usize + 1, -size);
+            ended += if n_left == 0 { size } else { 0 };
         }
         while self.scheduled.get(self.front).is_some_and(|&scheduled| scheduled) {
             self.front += 1;
         }
+        ended
     }
 
     /// What the tiles live now and started by the next instruction in original order take.
