@@ -435,7 +435,7 @@ impl<'g> Lowerer<'g> {
         let ty = self.graph.ty(value);
         let strides = strides_or_packed(output.strides.as_deref(), &ty.shape);
         let is_updated = |tensor: &ir::program::HbmTensor| matches!(tensor.kind, HbmKind::Updated { input: _, output } if output as usize == position);
-        if let Some(updated) = self.program.tensors.iter().position(is_updated) {
+        if let Some(updated) = output.alias.and_then(|_| self.program.tensors.iter().position(is_updated)) {
             return Map::hbm(ir::program::HbmId(updated as u32), ty.dtype, &ty.shape, &strides);
         }
         let size = buffer_bytes(&ty.shape, &strides, ty.dtype);
