@@ -6,7 +6,7 @@
 //! are reported at once.
 
 use ir::graph::{Layout, NodeId};
-use ir::ops::OpClass;
+use ir::ops::{AttentionExtents, OpClass};
 use ir::types::Shape;
 use ir::{Dtype, Graph, Node, Op, ValueId};
 use smallvec::SmallVec;
@@ -125,6 +125,8 @@ fn result_layout(graph: &Graph, node: &Node, layouts: &[Option<Layout>]) -> Opti
     let result = graph.ty(*node.results.first()?);
     match node.op.class() {
         OpClass::Pointwise | OpClass::Reduction | OpClass::Scan | OpClass::Fused => row_layout(graph, node, layouts),
+        // Heads lie side by side, as the next product wants them.
+        OpClass::Contraction if matches!(node.op, Op::Attention(_)) => None,
         OpClass::Contraction => {
             let shared = graph.ty(node.operands[1]).rank() == 2;
             let n_batch = if shared { 0 } else { result.rank() - 2 };
@@ -222,6 +224,13 @@ fn tile_estimate(graph: &Graph, node: &Node) -> usize {
         }
         // The table itself stays where it is.
         OpClass::Indexing => largest(&node.results).max(largest(&node.operands[1..])),
+        OpClass::Contraction if matches!(node.op, Op::Attention(_)) => {
+            let ty = |position: usize| graph.ty(node.operands[position]);
+            let extents = AttentionExtents::of(ty(0), ty(1), ty(2));
+            let of_head =
+                extents.n_queries.div_ceil(N_PARTITIONS).saturating_mul(extents.n_keys.div_ceil(N_PARTITIONS));
+            extents.n_heads.saturating_mul(of_head)
+        }
         OpClass::Contraction => {
             let (n_blocks, n_columns) = blocks(node.results[0]);
             let n_summed = graph.ty(node.operands[0]).shape.last().map_or(1, |&dim| dim.div_ceil(N_PARTITIONS));

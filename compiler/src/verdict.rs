@@ -1,6 +1,7 @@
 //! Judging outputs: ours and eager's against the truth, output by output.
 
 use ir::Graph;
+use ir::ops::AttentionExtents;
 use ir::reference::{Comparison, Rounding, Value, compare, evaluate};
 
 use crate::error::Error;
@@ -136,6 +137,13 @@ fn multiplications(graph: &Graph) -> u64 {
         let n_summed = match &node.op {
             ir::Op::Matmul(matmul) => summed(graph, node.operands[0], matmul.transpose_lhs),
             ir::Op::FusedMatmul(matmul) => summed(graph, node.operands[0], matmul.transpose_lhs),
+            ir::Op::Attention(_) => {
+                let ty = |position: usize| graph.ty(node.operands[position]);
+                let extents = AttentionExtents::of(ty(0), ty(1), ty(2));
+                // Each element of the result sums over keys; so many scores have a sum each, too.
+                let n_products = extents.n_keys * (extents.n_features + extents.n_values);
+                (n_products / extents.n_values.max(1)) as u64
+            }
             _ => 1,
         };
         total = total.saturating_add(n_results.saturating_mul(n_summed));

@@ -26,6 +26,7 @@ pub(crate) use rowwise::ROW_ELEMENTS;
 pub use sine::LIMIT as SINE_LIMIT;
 use storage::{FilledTiles, Storage, TileSet, high_words, stored_dtype};
 
+mod attention;
 mod blocked;
 mod chunked;
 mod contraction;
@@ -207,6 +208,7 @@ impl<'g> Lowerer<'g> {
         match node.op.class() {
             OpClass::Movement => self.movement(node),
             OpClass::Creation => self.creation(node),
+            OpClass::Contraction if matches!(node.op, Op::Attention(_)) => self.attention(node),
             OpClass::Contraction => match self.too_wide(node) {
                 Some(reason) => return Err(vec![Unsupported { node: Some(id), reason }]),
                 None => self.contraction(id, node),

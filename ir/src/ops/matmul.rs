@@ -158,7 +158,7 @@ fn stored(transpose: bool, shape: &[usize]) -> (usize, usize) {
 }
 
 /// Matrix `batch`, row-major and not transposed.
-fn matrix(lanes: &[f64], batch: usize, n_rows: usize, n_columns: usize, transpose: bool) -> Vec<f64> {
+pub(super) fn matrix(lanes: &[f64], batch: usize, n_rows: usize, n_columns: usize, transpose: bool) -> Vec<f64> {
     let n_elements = n_rows * n_columns;
     let dims: SmallVec<[(usize, usize); 2]> =
         if transpose { smallvec![(n_rows, 1), (n_columns, n_rows)] } else { smallvec![(n_elements, 1)] };
@@ -167,7 +167,7 @@ fn matrix(lanes: &[f64], batch: usize, n_rows: usize, n_columns: usize, transpos
 
 /// Adds lhs x rhs to `result`. Every sum runs over the inner axis in ascending order, one product
 /// at a time, so that the bits do not depend on the machine.
-fn multiply(lhs: &[f64], rhs: &[f64], result: &mut [f64], n_inner: usize, n_columns: usize, sum: Sum) {
+pub(super) fn multiply(lhs: &[f64], rhs: &[f64], result: &mut [f64], n_inner: usize, n_columns: usize, sum: Sum) {
     const INNER_BLOCK: usize = 64;
     if n_inner == 0 || n_columns == 0 {
         return;

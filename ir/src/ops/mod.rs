@@ -13,6 +13,7 @@ mod abs;
 mod add;
 mod all;
 mod any;
+mod attention;
 mod attributes;
 mod cast;
 mod concat;
@@ -82,6 +83,7 @@ pub use abs::Abs;
 pub use add::Add;
 pub use all::All;
 pub use any::Any;
+pub use attention::{Attention, AttentionExtents, EmptyRow};
 pub use attributes::{Attr, AttrKind, Attrs};
 pub use cast::Cast;
 pub use concat::Concat;
@@ -372,6 +374,7 @@ op_table! {
     Constant,
     Matmul,
     FusedMatmul,
+    Attention,
     Softmax,
     LogSoftmax,
     RmsNorm,

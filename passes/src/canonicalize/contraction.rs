@@ -80,6 +80,7 @@ fn before_batch_reshape(builder: &Builder<'_>, value: ValueId) -> Option<(ValueI
 
 // matmul(reshape(x), y) == reshape(matmul(x, reshape(y))) if the reshape of x merges batch axes
 fn split_batch(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
+    let Some(_) = flags(&term.op) else { return Ok(None) };
     let (lhs, rhs) = (term.operands[0], term.operands[1]);
     let merged = builder.ty(lhs).shape.clone();
     if builder.ty(rhs).rank() != merged.len() {
@@ -104,6 +105,7 @@ fn split_batch(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>
 
 // matmul(x: [1, m, k], y: [1, k, n]) == reshape(matmul(x: [m, k], y: [k, n]))
 fn unit_batch(builder: &mut Builder<'_>, term: &Term) -> Result<Option<Results>, TypeError> {
+    let Some(_) = flags(&term.op) else { return Ok(None) };
     let (lhs, rhs) = (builder.ty(term.operands[0]).shape.clone(), builder.ty(term.operands[1]).shape.clone());
     let batch = &lhs[..lhs.len() - 2];
     if batch.is_empty() || batch.iter().any(|&dim| dim != 1) {

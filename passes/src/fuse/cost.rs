@@ -4,7 +4,7 @@
 //! instruction. Casts ride on the reads and writes of their neighbours and views are free, but
 //! neither is worth nothing: of two equal programs the one without them wins.
 
-use ir::ops::OpClass;
+use ir::ops::{Attention, AttentionExtents, OpClass};
 use ir::target::Target;
 use ir::{Op, TensorType};
 
@@ -51,7 +51,10 @@ impl NodeCost {
             }
             OpClass::Movement => movement(op, free, passes),
             OpClass::Indexing => NodeCost { hbm_bytes: result.size_bytes() as u64, ..passes(1, 0) },
-            OpClass::Contraction => contraction(target, op, operands, result),
+            OpClass::Contraction => match op {
+                Op::Attention(attention) => attention_cost(target, attention, operands),
+                _ => contraction(target, op, operands, result),
+            },
             OpClass::Fused => {
                 let small = row_blocks(target, result);
                 let n_vectors = operands.len().saturating_sub(1) as u64;
@@ -99,6 +102,27 @@ fn contraction(target: &Target, op: &Op, operands: &[&TensorType], result: &Tens
         n_instructions: 1 + tiles * inner.div_ceil(partitions),
         streamed_elements: free,
         matmul_columns: tiles * inner.div_ceil(partitions) * partitions,
+        hbm_bytes: 0,
+    }
+}
+
+/// Rows of all heads lie on partitions, and scores stay on chip: their maximum, exponential and the
+/// transposes of the weights are a pass each, a mask is another.
+fn attention_cost(target: &Target, op: &Attention, operands: &[&TensorType]) -> NodeCost {
+    let [query, key, value, masks @ ..] = operands else { return NodeCost::default() };
+    let AttentionExtents { n_heads, n_queries, n_keys, n_features, n_values, .. } =
+        AttentionExtents::of(query, key, value);
+    let partitions = u64::from(target.partitions);
+    let blocks = (n_heads as u64 * n_queries as u64).div_ceil(partitions);
+    let (n_keys, n_features, n_values) = (n_keys as u64, n_features as u64, n_values as u64);
+    let passes = |is_half: bool| if is_half { 1 } else { target.pe_f32_passes };
+    let scores = n_keys * n_features.div_ceil(partitions) * passes(query.dtype.is_half() && key.dtype.is_half());
+    let weights =
+        (n_keys + n_keys.div_ceil(partitions) * n_values) * passes(value.dtype.is_half() && op.dtype.is_half());
+    NodeCost {
+        n_instructions: 8 + blocks,
+        streamed_elements: blocks * ((3 + masks.len() as u64) * n_keys + n_values),
+        matmul_columns: blocks * (scores + weights),
         hbm_bytes: 0,
     }
 }

@@ -2,7 +2,7 @@
 //! of the result comes from.
 
 use egg::{EGraph, Id};
-use ir::ops::{FusedMatmul, Gelu, GeluTanh, LayerNorm, LogSoftmax, OpDef, RmsNorm, Sigmoid, Silu, Softmax};
+use ir::ops::{Attention, FusedMatmul, Gelu, GeluTanh, LayerNorm, LogSoftmax, OpDef, RmsNorm, Sigmoid, Silu, Softmax};
 use ir::target::Target;
 use ir::{Op, TensorType};
 use smallvec::SmallVec;
@@ -368,7 +368,7 @@ impl Proof {
 }
 
 /// Ops that stand for several ops of a model.
-pub(super) const FUSED_OPS: [&str; 9] = [
+pub(super) const FUSED_OPS: [&str; 10] = [
     RmsNorm::NAME,
     LayerNorm::NAME,
     Softmax::NAME,
@@ -378,6 +378,7 @@ pub(super) const FUSED_OPS: [&str; 9] = [
     Silu::NAME,
     Sigmoid::NAME,
     FusedMatmul::NAME,
+    Attention::NAME,
 ];
 
 /// True for ops that stand for several ops of a model.

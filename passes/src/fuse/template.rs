@@ -1,7 +1,10 @@
 //! Right sides of rules: what they build from a match.
 
 use egg::Id;
-use ir::ops::{Activation, Cast, Full, FusedMatmul, LayerNorm, ReduceMax, ReduceMean, ReduceSum, Reshape, RmsNorm};
+use ir::ops::{
+    Activation, Attention, Cast, EmptyRow, Full, FusedMatmul, LayerNorm, ReduceMax, ReduceMean, ReduceSum, Reshape,
+    RmsNorm, Transpose,
+};
 use ir::types::F32Bits;
 use ir::{Dtype, Op, TensorType};
 use smallvec::{SmallVec, smallvec};
@@ -27,6 +30,23 @@ pub(super) enum Source {
     LastAxis(usize),
     /// A bound matmul with this activation; a fused matmul at the root takes the root's type.
     Product(Activation, usize),
+    /// An attention of the root's type with this scale, where one is given.
+    Attend(EmptyRow, Option<usize>),
+    /// A bound attention with its scale multiplied by a number.
+    Scaled(usize, usize),
+    /// A bound attention that rounds to the root's type.
+    Rounded(usize),
+}
+
+/// How an operand of a product is wanted.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// The left operand as [.., M, K].
+    Lhs,
+    /// The right operand as [.., K, N].
+    Rhs,
+    /// The right operand as [.., N, K].
+    RhsTurned,
 }
 
 /// A right side.
@@ -44,6 +64,12 @@ pub(super) enum Template {
         name: &'static str,
         source: Source,
         children: Vec<Template>,
+    },
+    /// An operand of a bound product, transposed unless the product has it the wanted way.
+    Stored {
+        product: usize,
+        wanted: Stored,
+        operand: Box<Template>,
     },
 }
 
@@ -97,6 +123,17 @@ impl Template {
                 let index = index.parse().map_err(|_| format!("`{index}` is no result"))?;
                 Ok(Template::Result { index, tuple: Box::new(Template::parse(tuple, names)?) })
             }
+            ("stored", [Sexp::Word(product), Sexp::Word(wanted), operand]) => {
+                let wanted = match wanted.as_str() {
+                    "lhs" => Stored::Lhs,
+                    "rhs" => Stored::Rhs,
+                    "rhs-turned" => Stored::RhsTurned,
+                    other => return Err(format!("no operand `{other}`")),
+                };
+                let product = names.op(product.trim_start_matches('$'));
+                let operand = Box::new(Template::parse(operand, names)?);
+                Ok(Template::Stored { product, wanted, operand })
+            }
             (head, children) => {
                 let (name, source) = head.split_once('@').unwrap_or((head, ""));
                 let name = Op::NAMES.iter().find(|known| **known == name).ok_or_else(|| format!("no op `{name}`"))?;
@@ -112,6 +149,7 @@ impl Template {
         match self {
             Template::Variable(_) | Template::Number(_) | Template::Combined(..) => false,
             Template::Result { tuple, .. } => tuple.makes(op),
+            Template::Stored { operand, .. } => operand.makes(op),
             Template::Op { name, children, .. } => *name == op || children.iter().any(|child| child.makes(op)),
         }
     }
@@ -158,6 +196,23 @@ impl Template {
                     types: smallvec![ty],
                 })
             }
+            Template::Stored { product, wanted, operand } => {
+                let operand = operand.build_part(scene, false)?;
+                if is_stored(scene.graph.analysis.op(scene.found.op(*product)), *wanted)? {
+                    return Ok(operand);
+                }
+                let ty = operand.types(scene.graph)[0].clone();
+                let rank = ty.rank();
+                let mut perm: SmallVec<[usize; 6]> = (0..rank).collect();
+                perm.swap(rank - 2, rank - 1);
+                let op = Op::from(Transpose { perm });
+                let types = op.infer(&[ty]).map_err(|error| error.message)?;
+                Ok(Built::Node {
+                    head: BuiltHead::Op(op),
+                    children: smallvec![Box::new(operand)],
+                    types: types.into_iter().collect(),
+                })
+            }
             Template::Op { name, source, children } => {
                 let mut built: SmallVec<[Box<Built>; 3]> = SmallVec::new();
                 for child in children {
@@ -195,13 +250,25 @@ impl Source {
         match text.split_once(':') {
             None if text.is_empty() => Ok(Source::None),
             None if text == "root" => Ok(Source::Root),
+            None => match empty_row(text) {
+                Some(empty) => Ok(Source::Attend(empty, None)),
+                None => Err(format!("`@{text}` in a right side")),
+            },
+            Some(("scaled", rest)) => {
+                let (op, number) = rest.split_once(':').ok_or("a scale is missing")?;
+                let op = names.op(op.trim_start_matches('$'));
+                Ok(Source::Scaled(op, names.class(number.trim_start_matches('?'))))
+            }
+            Some(("rounded", name)) => Ok(Source::Rounded(names.op(name.trim_start_matches('$')))),
             Some(("last", name)) => Ok(Source::LastAxis(names.class(name.trim_start_matches('?')))),
             Some(("eps", name)) => Ok(Source::EpsilonOf(names.op(name.trim_start_matches('$')))),
             Some((word, name)) => {
+                if let Some(empty) = empty_row(word) {
+                    return Ok(Source::Attend(empty, Some(names.class(name.trim_start_matches('?')))));
+                }
                 let activation = Activation::from_word(word).ok_or_else(|| format!("no activation `{word}`"))?;
                 Ok(Source::Product(activation, names.op(name.trim_start_matches('$'))))
             }
-            None => Err(format!("`@{text}` in a right side")),
         }
     }
 
@@ -227,8 +294,55 @@ impl Source {
                 let dtype = is_root.then(|| scene.root().dtype);
                 product(bound(variable), *activation, dtype)
             }
+            Source::Attend(empty, scale) => {
+                let scale = scale.map_or(Some(1.0), |variable| scene.graph[scene.found.class(variable)].data.number);
+                let scale = scale.ok_or("the scale is no constant")?;
+                let (scale, dtype) = (F32Bits::new(scale as f32), scene.root().dtype);
+                Ok(Attention { scale, causal: None, empty: *empty, logsumexp: false, dtype }.into())
+            }
+            Source::Scaled(variable, factor) => {
+                let factor = scene.graph[scene.found.class(*factor)].data.number.ok_or("the scale is no constant")?;
+                let attention = attention(bound(variable))?;
+                let scale = (f64::from(attention.scale.get()) * factor) as f32;
+                if !scale.is_finite() || scale == 0.0 {
+                    return Err(format!("the scales {} and {factor} leave the range of f32", attention.scale.get()));
+                }
+                Ok(Attention { scale: F32Bits::new(scale), ..attention.clone() }.into())
+            }
+            Source::Rounded(variable) => {
+                Ok(Attention { dtype: scene.root().dtype, ..attention(bound(variable))?.clone() }.into())
+            }
         }
     }
+}
+
+fn empty_row(word: &str) -> Option<EmptyRow> {
+    match word {
+        "softmax" => Some(EmptyRow::Nan),
+        "safe" => Some(EmptyRow::Zero),
+        _ => None,
+    }
+}
+
+fn attention(op: &Op) -> Result<&Attention, Reason> {
+    match op {
+        Op::Attention(attention) => Ok(attention),
+        other => Err(format!("`{}` is no attention", other.name())),
+    }
+}
+
+/// True where a product has its operand the wanted way.
+fn is_stored(op: &Op, wanted: Stored) -> Result<bool, Reason> {
+    let (transpose_lhs, transpose_rhs) = match op {
+        Op::Matmul(matmul) => (matmul.transpose_lhs, matmul.transpose_rhs),
+        Op::FusedMatmul(matmul) => (matmul.transpose_lhs, matmul.transpose_rhs),
+        other => return Err(format!("`{}` is no product", other.name())),
+    };
+    Ok(match wanted {
+        Stored::Lhs => !transpose_lhs,
+        Stored::Rhs => !transpose_rhs,
+        Stored::RhsTurned => transpose_rhs,
+    })
 }
 
 fn norm(name: &str, eps: F32Bits) -> Result<Op, Reason> {

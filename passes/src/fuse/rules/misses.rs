@@ -13,7 +13,7 @@ pub(in crate::fuse) struct Miss {
     pub message: &'static str,
 }
 
-const MISSES: [(&str, &str, &str); 9] = [
+const MISSES: [(&str, &str, &str); 11] = [
     (
         "rms_norm",
         "(mul ?x (reciprocal (add (sqrt (reduce_mean@last (mul ?x ?x))) ?e:number)))",
@@ -54,6 +54,16 @@ const MISSES: [(&str, &str, &str); 9] = [
         "softmax",
         "(mul (as ?e (exp (sub ?x (reduce_max@$a ?x)))) (reciprocal (reduce_sum@$b ?e)))",
         "maximum and sum do not both run over the last axis alone",
+    ),
+    (
+        "attention",
+        "(matmul@$p (mul (softmax ?x) ?y) ?v)",
+        "the weights are multiplied after the softmax, as dropout does",
+    ),
+    (
+        "attention",
+        "(matmul@$p (softmax (add (add (matmul@$s ?q ?k) ?m) ?b)) ?v)",
+        "two tensors are added to the scores, attention takes one mask",
     ),
 ];
 

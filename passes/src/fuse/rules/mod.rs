@@ -5,9 +5,13 @@
 //! whose op does not accept its operands does not apply. The right side may take attributes after
 //! `@`: `$m` the bound op, `?e` an epsilon, `eps:$m` the epsilon of a bound norm, `root` the type
 //! of the whole, `last:?x` the last axis of x, `word:$m` a bound matmul with that activation.
+//! Attention takes `softmax` or `safe`, by what rows without keys are, with a scale after a colon;
+//! `scaled:$a:?c` and `rounded:$a` change a bound one. `(stored $m lhs ?x)` is an operand of a bound
+//! product as rows of what is summed over, `rhs` as columns, `rhs-turned` as rows.
 
 mod activation;
 mod algebra;
+mod attention;
 mod cast;
 mod contract;
 mod matmul;
@@ -147,6 +151,7 @@ fn lines() -> Vec<Line> {
         softmax::rules(),
         activation::rules(),
         matmul::rules(),
+        attention::rules(),
     ];
     files.into_iter().flatten().collect()
 }

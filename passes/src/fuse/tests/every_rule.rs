@@ -23,13 +23,27 @@ const F32: Dtype = Dtype::F32;
 /// Types of variables, where the rule asks for others than f32[4, 6].
 fn type_of(rule: &str, variable: &str) -> TensorType {
     let shape: &[usize] = match (rule, variable) {
+        ("attention-expanded-mask", "m") => &[1, 4],
+        (rule, "q") if rule.starts_with("attention-grouped") || rule.starts_with("attention-shared") => &[4, 2, 6],
+        (rule, "k" | "v") if rule.starts_with("attention-grouped") => &[2, 3, 6],
+        (rule, "k" | "v") if rule.starts_with("attention-shared") => &[1, 3, 6],
+        (rule, "m") if rule.starts_with("attention-grouped") || rule.starts_with("attention-shared") => &[2, 3],
+        (rule, "v" | "m") if rule.starts_with("attention") => &[4, 4],
         (rule, "b") if rule.starts_with("matmul") => &[6, 6],
         (rule, "c") if rule.starts_with("matmul") => &[6],
         (rule, "g" | "b") if rule.contains("norm") => &[6],
         ("rms-norm-gamma-on-scale", _) => &[4, 6],
         _ => &[4, 6],
     };
+    let is_predicate = rule.contains("-selected") || rule == "attention-predicate";
     let dtype = match (rule, variable) {
+        (_, "m") if is_predicate => Dtype::Bool,
+        (rule, "q") if rule.starts_with("attention-widened-query") => Dtype::Bf16,
+        (rule, "k") if rule.starts_with("attention-widened-key") => Dtype::Bf16,
+        (rule, "v") if rule.starts_with("attention-widened-value") => Dtype::Bf16,
+        ("attention-widened-mask", "m") => Dtype::Bf16,
+        (rule, "v") if rule.starts_with("attention") && rule.ends_with("-rounded") => Dtype::Bf16,
+        ("widened-transposed" | "widened-reshaped", "x") => Dtype::Bf16,
         ("cast-wide-cast" | "cast-slice", "x") | ("matmul-bias-widened", "c") => Dtype::Bf16,
         _ => F32,
     };
@@ -57,6 +71,7 @@ fn op_of(rule: &str, name: &str, depth: usize) -> Op {
         "cast" => {
             let dtype = match (rule, depth) {
                 ("cast-same" | "cast-slice" | "matmul-bias-widened", _) => F32,
+                (rule, _) if rule.contains("widened-") => F32,
                 ("cast-wide-cast", 0) => Dtype::F16,
                 ("cast-wide-cast", _) => F32,
                 ("drop-rounding", 0) => F32,
@@ -71,8 +86,34 @@ fn op_of(rule: &str, name: &str, depth: usize) -> Op {
         "rms_norm" => ir::ops::RmsNorm { eps: F32Bits::new(1e-5) }.into(),
         "layer_norm" => ir::ops::LayerNorm { eps: F32Bits::new(1e-5) }.into(),
         "matmul" => ir::ops::Matmul { transpose_lhs: false, transpose_rhs: true, dtype: F32 }.into(),
+        "transpose" => ir::ops::Transpose { perm: smallvec![1, 0] }.into(),
+        "any" => ir::ops::Any { axes }.into(),
+        "attention" => attention(rule),
+        "reshape" => ir::ops::Reshape { shape: reshaped(rule, depth) }.into(),
+        "expand" => ir::ops::Expand { shape: expanded(rule) }.into(),
         "fused_matmul" => product(ir::ops::Activation::None),
         name => Op::from_parts(name, &[]).expect("other ops have no attributes"),
+    }
+}
+
+fn attention(_: &str) -> Op {
+    let (scale, empty, dtype) = (F32Bits::new(0.5), ir::ops::EmptyRow::Zero, F32);
+    ir::ops::Attention { scale, causal: Some(1), empty, logsumexp: false, dtype }.into()
+}
+
+fn reshaped(rule: &str, depth: usize) -> ir::types::Shape {
+    match depth {
+        _ if !rule.starts_with("attention-grouped") => smallvec![8, 3],
+        1 => smallvec![4, 3, 6],
+        _ => smallvec![2, 1, 3, 6],
+    }
+}
+
+fn expanded(rule: &str) -> ir::types::Shape {
+    match rule {
+        "attention-expanded-mask" => smallvec![4, 4],
+        rule if rule.starts_with("attention-shared") => smallvec![4, 3, 6],
+        _ => smallvec![2, 2, 3, 6],
     }
 }
 
@@ -166,6 +207,10 @@ fn assert_classes_agree(graph: &TermGraph, leaves: &[Value], rule: &str, toleran
 }
 
 fn assert_close(want: &Value, got: &Value, rule: &str, tolerance: f64) {
+    if let (Ok(want), Ok(got)) = (want.as_bools(), got.as_bools()) {
+        assert_eq!(want, got, "`{rule}`");
+        return;
+    }
     let (want, got) = (want.as_floats().expect("floats"), got.as_floats().expect("floats"));
     for (want, got) in want.iter().zip(got) {
         let scale = want.abs().max(1.0);

@@ -1,0 +1,218 @@
+//! Operands of attention's products: where they lie already as the tensor engine wants them, views;
+//! else loaded, and transposed on the way.
+
+use std::ops::Range;
+
+use ir::program::{Engine, InstructionKind, Space, TileView};
+use ir::types::Shape;
+use ir::{Dtype, types::packed_strides};
+use smallvec::SmallVec;
+
+use super::{Context, RowBlock, Shared};
+use crate::lower::Lowerer;
+use crate::lower::storage::{contiguous, layout, view};
+use crate::map::{Base, Grid, Map, N_PARTITIONS, Piece};
+
+/// Blocks of 128 rows that are loaded, and transposed, together.
+const BLOCKS_TOGETHER: usize = 4;
+
+impl Lowerer<'_> {
+    /// Keys and values of shared head `head`.
+    pub(super) fn shared_operands(&mut self, context: &Context, head: usize) -> Shared {
+        let n_keys = context.extents.n_keys;
+        let key = head_map(&context.operands[1], &shared_lead(context), head..head + 1);
+        let value = head_map(&context.operands[2], &shared_lead(context), head..head + 1);
+        let n_together = BLOCKS_TOGETHER * N_PARTITIONS;
+        let spans = (0..n_keys).step_by(n_together).map(|start| start..n_keys.min(start + n_together));
+        let mut shared = Shared { keys: Vec::new(), values: Vec::new() };
+        for span in spans {
+            shared.keys.push(self.turned(&key, span.clone(), context.score_dtype));
+            shared.values.extend(self.natural_rows(&value, span, context.weight_dtype));
+        }
+        shared
+    }
+
+    /// The queries of a block with their features on partitions, by 128 features.
+    pub(super) fn query_columns(&mut self, context: &Context, block: &RowBlock) -> SmallVec<[TileView; 1]> {
+        let heads = head_map(&context.operands[0], &context.lead, block.heads.clone());
+        let map = heads.slice(1, block.queries.start, block.queries.end, 1);
+        let n_rows = block.n_rows();
+        self.turned(&map, 0..n_rows, context.score_dtype)
+    }
+
+    /// Rows of a map [heads, rows, columns] with the columns on partitions, by 128 columns. Rows count
+    /// through all heads.
+    fn turned(&mut self, map: &Map, rows: Range<usize>, dtype: Dtype) -> SmallVec<[TileView; 1]> {
+        let n_columns = map.shape[2];
+        let slices: SmallVec<[Range<usize>; 1]> =
+            (0..n_columns).step_by(N_PARTITIONS).map(|start| start..n_columns.min(start + N_PARTITIONS)).collect();
+        if map.shape[0] == 1 && packs_rows(map) {
+            let rows = map.slice(1, rows.start, rows.end, 1);
+            return slices.iter().map(|columns| self.loaded_turned(&rows, columns, dtype)).collect();
+        }
+        let blocks = self.natural_rows(map, rows.clone(), dtype);
+        slices.iter().map(|columns| self.transposed_blocks(&blocks, columns, rows.len(), dtype)).collect()
+    }
+
+    /// Columns on partitions straight from where each column's rows are packed.
+    fn loaded_turned(&mut self, map: &Map, columns: &Range<usize>, dtype: Dtype) -> TileView {
+        let turned = map.transpose(&[0, 2, 1]).slice(1, columns.start, columns.end, 1);
+        if let Some(found) = self.rows_in_place(&turned, dtype) {
+            return found;
+        }
+        let grid = Grid::new(&turned.shape, layout(0, 2), 1);
+        let tile = self.fill_from(&turned, &turned.shape.clone(), &grid, 0, 0, dtype);
+        self.whole(tile)
+    }
+
+    /// Blocks of 128 rows side by side, their columns on partitions.
+    fn transposed_blocks(
+        &mut self,
+        blocks: &[TileView],
+        columns: &Range<usize>,
+        n_rows: usize,
+        dtype: Dtype,
+    ) -> TileView {
+        let n_columns = columns.len() as u8;
+        let tile = self.new_tile("turned", Space::Sbuf, dtype, n_columns, n_rows);
+        if !self.target.pe_exact_transpose {
+            for (position, block) in blocks.iter().enumerate() {
+                let at = (position * N_PARTITIONS) as u32;
+                let dst = view(tile, n_columns, at, contiguous(usize::from(block.n_partitions)), dtype);
+                self.transpose(dst, column_view(block, columns));
+            }
+            return self.whole(tile);
+        }
+        let per_bank = (self.target.psum_bank_bytes as usize / dtype.size_bytes() / N_PARTITIONS).max(1);
+        for (group, blocks) in blocks.chunks(per_bank).enumerate() {
+            let n_rows = blocks.iter().map(|block| usize::from(block.n_partitions)).sum();
+            let psum = self.new_tile("transpose", Space::Psum, dtype, n_columns, n_rows);
+            for (position, block) in blocks.iter().enumerate() {
+                let at = (position * N_PARTITIONS) as u32;
+                let dst = view(psum, n_columns, at, contiguous(usize::from(block.n_partitions)), dtype);
+                self.emit(Engine::Pe, InstructionKind::Transpose { dst, data: column_view(block, columns) });
+            }
+            let at = (group * per_bank * N_PARTITIONS) as u32;
+            let dst = view(tile, n_columns, at, contiguous(n_rows), dtype);
+            let src = self.whole(psum);
+            self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src });
+        }
+        self.whole(tile)
+    }
+
+    /// Rows of a map [heads, rows, columns], 128 to a view, with rows on partitions. Rows count through
+    /// all heads.
+    fn natural_rows(&mut self, map: &Map, rows: Range<usize>, dtype: Dtype) -> Vec<TileView> {
+        if map.shape[0] > 1 {
+            debug_assert!(rows.end <= N_PARTITIONS, "several heads are one block");
+            return vec![self.rows_of_heads(map, dtype)];
+        }
+        let spans = rows.clone().step_by(N_PARTITIONS).map(|start| start..rows.end.min(start + N_PARTITIONS));
+        let blocks: Vec<Map> = spans.map(|span| map.slice(1, span.start, span.end, 1)).collect();
+        if blocks.iter().all(|block| view_of(block).is_some()) {
+            return blocks.iter().filter_map(|block| self.rows_in_place(block, dtype)).collect();
+        }
+        let n_whole = rows.len() / N_PARTITIONS;
+        let mut views =
+            self.whole_blocks(&map.slice(1, rows.start, rows.start + n_whole * N_PARTITIONS, 1), n_whole, dtype);
+        if n_whole < blocks.len() {
+            views.push(self.rows_of_heads(&blocks[n_whole], dtype));
+        }
+        views
+    }
+
+    /// Whole blocks of 128 rows in one tile, filled by as few transfers as there are pieces.
+    fn whole_blocks(&mut self, map: &Map, n_blocks: usize, dtype: Dtype) -> Vec<TileView> {
+        if n_blocks == 0 {
+            return Vec::new();
+        }
+        let n_columns = map.shape[2];
+        let Some(blocks) = map.reshape(&[n_blocks, N_PARTITIONS, n_columns]) else {
+            let block = |index: usize| map.slice(1, index * N_PARTITIONS, (index + 1) * N_PARTITIONS, 1);
+            return (0..n_blocks).map(|index| self.rows_of_heads(&block(index), dtype)).collect();
+        };
+        let grid = Grid::new(&blocks.shape, layout(1, 1), n_blocks);
+        let tile = self.fill_from(&blocks, &blocks.shape.clone(), &grid, 0, 0, dtype);
+        let at =
+            |index: usize| view(tile, N_PARTITIONS as u8, (index * n_columns) as u32, contiguous(n_columns), dtype);
+        (0..n_blocks).map(at).collect()
+    }
+
+    /// At most 128 rows, through all heads of the map.
+    fn rows_of_heads(&mut self, map: &Map, dtype: Dtype) -> TileView {
+        if let Some(found) = self.rows_in_place(map, dtype) {
+            return found;
+        }
+        let grid = Grid::new(&map.shape, layout(0, 2), 1);
+        let tile = self.fill_from(map, &map.shape.clone(), &grid, 0, 0, dtype);
+        self.whole(tile)
+    }
+
+    /// A view of a map that lies as a block of rows, copied where it is of another element type.
+    fn rows_in_place(&mut self, map: &Map, dtype: Dtype) -> Option<TileView> {
+        let found = view_of(map)?;
+        if found.dtype == dtype {
+            return Some(found);
+        }
+        let tile = self.new_tile("convert", Space::Sbuf, dtype, found.n_partitions, found.n_elements());
+        let dst = self.whole(tile);
+        self.emit(Engine::Dve, InstructionKind::TensorCopy { dst: dst.clone(), src: found });
+        Some(dst)
+    }
+}
+
+/// Leading dimensions of keys and values.
+fn shared_lead(context: &Context) -> Shape {
+    let shape = &context.operands[1].shape;
+    Shape::from_slice(&shape[..shape.len() - 2])
+}
+
+/// Position of a head among the leading dimensions.
+pub(super) fn lead_index(lead: &[usize], head: usize) -> Shape {
+    packed_strides(lead).iter().zip(lead).map(|(&stride, &extent)| head / stride % extent).collect()
+}
+
+/// Consecutive heads of one batch as a map [heads, rows, columns].
+pub(super) fn head_map(map: &Map, lead: &[usize], heads: Range<usize>) -> Map {
+    let mut part = map.clone();
+    let first = lead_index(lead, heads.start);
+    for (axis, &index) in first.iter().enumerate() {
+        let count = if axis + 1 == lead.len() { heads.len() } else { 1 };
+        part = part.slice(axis, index, index + count, 1);
+    }
+    let (rows, columns) = (map.shape[map.shape.len() - 2], map.shape[map.shape.len() - 1]);
+    part.reshape(&[heads.len(), rows, columns]).expect("dimensions of one element come and go freely")
+}
+
+/// A map [heads, rows, columns] of at most 128 rows that lies with its rows on the partitions of one
+/// tile from the first on.
+fn view_of(map: &Map) -> Option<TileView> {
+    let [piece] = map.pieces.as_slice() else { return None };
+    let Base::Tile(tile) = piece.base else { return None };
+    let [heads, rows, columns] = piece.axes[..] else { return None };
+    let heads_fit = heads.count == 1 || (heads.partition_step, heads.step) == (rows.count as i64, 0);
+    let rows_fit = rows.count == 1 || (rows.partition_step, rows.step) == (1, 0);
+    let columns_fit = columns.count == 1 || (columns.partition_step, columns.step) == (0, 1);
+    let n_rows = heads.count * rows.count;
+    let is_whole = [heads.count, rows.count, columns.count] == map.shape[..];
+    let fits = is_whole && heads_fit && rows_fit && columns_fit && piece.partition == 0 && n_rows <= N_PARTITIONS;
+    fits.then(|| view(tile, n_rows as u8, piece.offset as u32, contiguous(columns.count), map.dtype))
+}
+
+/// True where the rows of each column of a map [1, rows, columns] are packed: in device memory, or on
+/// chip with columns on partitions.
+fn packs_rows(map: &Map) -> bool {
+    let packs = |piece: &Piece| {
+        let [_, rows, columns] = piece.axes[..] else { return false };
+        match piece.base {
+            Base::Hbm(_) => rows.step == 1 && columns.step != 1,
+            Base::Tile(_) => (rows.partition_step, rows.step) == (0, 1) && columns.partition_step == 1,
+        }
+    };
+    map.pieces.iter().all(packs)
+}
+
+fn column_view(block: &TileView, columns: &Range<usize>) -> TileView {
+    let offset = block.offset + columns.start as u32;
+    TileView { offset, dims: contiguous(columns.len()), ..block.clone() }
+}

@@ -1,0 +1,590 @@
+//! One block of query rows: scores, softmax and weighted sum.
+
+use std::ops::Range;
+
+use ir::Dtype;
+use ir::ops::EmptyRow;
+use ir::program::{
+    ActivationFunction, AluOp, Dim, Engine, InstructionKind, ReduceCommand, ScalarOperand, Space, TileView,
+};
+use smallvec::{SmallVec, smallvec};
+
+use super::operands::head_map;
+use super::{Context, RowBlock, Shared, scalar};
+use crate::lower::Lowerer;
+use crate::lower::functions::power_of_two;
+use crate::lower::storage::{contiguous, layout, repeat, view};
+use crate::map::{Grid, Map, N_PARTITIONS};
+
+/// Added to scores that a causal bound excludes: after any scale that is not tiny their exponential
+/// is 0, and bf16 holds it.
+const EXCLUDED: f32 = -power_of_two(126);
+
+/// Sums of rows with a key are at least exp(0), up to rounding.
+const LEAST_SUM: f32 = 0.5;
+
+/// Tiles that say which keys a causal bound excludes.
+pub(super) struct Triangle {
+    /// 1 on the diagonal.
+    identity: TileView,
+    /// [`EXCLUDED`] where the column is not below the row, 0 elsewhere.
+    upper: TileView,
+    /// -inf and 0 likewise, where a mask is added too.
+    infinite: Option<TileView>,
+}
+
+/// What a mask's part depends on: first head, queries, number of rows, keys.
+pub(super) type MaskKey = (usize, usize, usize, (usize, usize));
+
+/// Statistics and weighted sum of the chunks so far.
+struct Online {
+    largest: TileView,
+    sum: TileView,
+    total: TileView,
+}
+
+impl Lowerer<'_> {
+    /// Computes a block of rows.
+    pub(super) fn row_block(&mut self, context: &mut Context, shared: &Shared, block: &RowBlock) {
+        let n_visible = n_visible(context, block);
+        if n_visible == 0 {
+            return self.empty_block(context, block);
+        }
+        let queries = self.query_columns(context, block);
+        let chunks: Vec<Range<usize>> = (0..n_visible)
+            .step_by(context.n_chunk)
+            .map(|start| start..n_visible.min(start + context.n_chunk))
+            .collect();
+        let mut online: Option<Online> = None;
+        let mut last = None;
+        for chunk in &chunks {
+            let scores = self.scores(context, shared, block, &queries, chunk.clone());
+            let (largest, sums, total) = self.chunk(context, shared, (scores, chunk.start), online.as_ref());
+            if chunks.len() > 1 {
+                online = Some(self.merge(context, online, (largest.clone(), sums.clone(), total.clone())));
+            }
+            last = Some((largest, sums, total));
+        }
+        let Some((largest, sum, total)) = last else { return };
+        let (largest, sum, total) = match online {
+            Some(online) => (online.largest, online.sum, vec![online.total]),
+            None => (largest, sum, total),
+        };
+        self.finish_rows(context, block, (largest, sum, total));
+    }
+
+    /// Scores of a chunk of keys, by bank: in PSUM, or with the mask in SBUF and scaled.
+    fn scores(
+        &mut self,
+        context: &mut Context,
+        shared: &Shared,
+        block: &RowBlock,
+        queries: &[TileView],
+        chunk: Range<usize>,
+    ) -> Vec<TileView> {
+        let n_rows = block.n_rows();
+        let mut scores = Vec::new();
+        for start in chunk.clone().step_by(context.n_bank) {
+            let keys = start..chunk.end.min(start + context.n_bank);
+            let psum = self.new_tile("scores", Space::Psum, Dtype::F32, n_rows as u8, keys.len());
+            let product = self.whole(psum);
+            let columns = &shared.keys[start / context.n_bank];
+            for (position, (query, key)) in queries.iter().zip(columns).enumerate() {
+                let moving = TileView { dims: contiguous(keys.len()), ..key.clone() };
+                let (dst, stationary) = (product.clone(), query.clone());
+                self.emit(Engine::Pe, InstructionKind::Matmul { dst, stationary, moving, accumulate: position > 0 });
+            }
+            if queries.is_empty() {
+                self.emit(Engine::Dve, InstructionKind::Memset { dst: product.clone(), value: 0.0 });
+            }
+            if context.is_direct {
+                self.exclude_in_product(context, block, &product, keys.clone());
+            }
+            scores.push(if context.is_direct { product } else { self.masked(context, block, product, keys) });
+        }
+        scores
+    }
+
+    /// Adds what excludes keys under the causal bound to a product in PSUM, where it is not 0.
+    fn exclude_in_product(&mut self, context: &Context, block: &RowBlock, product: &TileView, keys: Range<usize>) {
+        let (Some(triangle), Some((columns, first))) = (&context.triangle, excluded_columns(context, block, &keys))
+        else {
+            return;
+        };
+        let n_queries = block.queries.len();
+        let mut dims: SmallVec<[Dim; 4]> = smallvec![Dim { step: 1, count: n_queries as u16 }];
+        if block.heads.len() > 1 {
+            dims.insert(0, Dim { step: 0, count: block.heads.len() as u16 });
+        }
+        let stationary = TileView { n_partitions: n_queries as u8, dims, ..triangle.identity.clone() };
+        let offset = triangle.upper.offset + first as u32;
+        let dims = contiguous(columns.len());
+        let moving = TileView { n_partitions: n_queries as u8, offset, dims: dims.clone(), ..triangle.upper.clone() };
+        let dst = TileView { offset: product.offset + columns.start as u32, dims, ..product.clone() };
+        self.emit(Engine::Pe, InstructionKind::Matmul { dst, stationary, moving, accumulate: true });
+    }
+
+    /// scale * product + mask, and -inf for keys that a causal bound excludes.
+    fn masked(&mut self, context: &mut Context, block: &RowBlock, product: TileView, keys: Range<usize>) -> TileView {
+        let tile = self.new_tile("scores", Space::Sbuf, Dtype::F32, block.n_rows() as u8, keys.len());
+        let (dst, scale) = (self.whole(tile), context.op.scale.get());
+        let kind = match context.mask.clone() {
+            None => scalar(&dst, &product, AluOp::Multiply, scale),
+            Some(mask) => InstructionKind::ScalarTensorTensor {
+                dst: dst.clone(),
+                data: product,
+                op0: AluOp::Multiply,
+                operand0: ScalarOperand::Immediate(scale),
+                reverse0: false,
+                op1: AluOp::Add,
+                operand1: self.mask_view(context, &mask, block, keys.clone()),
+                reverse1: false,
+            },
+        };
+        self.emit(Engine::Dve, kind);
+        let infinite = context.triangle.as_ref().and_then(|triangle| triangle.infinite.clone());
+        if let (Some(infinite), Some((columns, first))) = (infinite, excluded_columns(context, block, &keys)) {
+            let dims = contiguous(columns.len());
+            let n_partitions = dst.n_partitions;
+            let part = TileView { offset: columns.start as u32, dims: dims.clone(), ..dst.clone() };
+            let rhs = TileView { n_partitions, offset: infinite.offset + first as u32, dims, ..infinite };
+            self.emit(Engine::Dve, InstructionKind::TensorTensor { dst: part.clone(), lhs: part, rhs, op: AluOp::Add });
+        }
+        dst
+    }
+
+    /// The mask for a block's rows and some keys, as numbers to add.
+    fn mask_view(&mut self, context: &mut Context, mask: &Map, block: &RowBlock, keys: Range<usize>) -> TileView {
+        let part = head_map(mask, &context.lead, block.heads.clone());
+        let part = part.slice(1, block.queries.start, block.queries.end, 1).slice(2, keys.start, keys.end, 1);
+        let repeats = |axis: usize| {
+            part.pieces.len() == 1
+                && (part.pieces[0].axes[axis].step, part.pieces[0].axes[axis].partition_step) == (0, 0)
+        };
+        // A mask that is the same for all heads, or all queries, is loaded once.
+        let lead_repeats = mask.pieces.len() == 1
+            && mask.pieces[0].axes[..context.lead.len()].iter().all(|axis| (axis.step, axis.partition_step) == (0, 0));
+        let first_head = if lead_repeats { 0 } else { block.heads.start };
+        let first_query = if repeats(1) { 0 } else { block.queries.start };
+        let key = (first_head, first_query, block.n_rows(), (keys.start, keys.end));
+        if let Some(known) = context.masks.get(&key) {
+            return known.clone();
+        }
+        let grid = Grid::new(&part.shape, layout(0, 2), 1);
+        let dtype = mask.dtype;
+        let tile = self.fill_from(&part, &part.shape.clone(), &grid, 0, 0, dtype);
+        let mut found = self.whole(tile);
+        if dtype == Dtype::Bool {
+            found = self.additive(&found);
+        }
+        // Parts that are read again and again stay, the others come and go.
+        if repeats(1) || context.extents.n_queries <= N_PARTITIONS {
+            context.masks.insert(key, found.clone());
+        }
+        found
+    }
+
+    /// 0 where a predicate holds, -inf elsewhere.
+    fn additive(&mut self, predicate: &TileView) -> TileView {
+        let n_elements = predicate.n_elements();
+        let tile = self.new_tile("mask", Space::Sbuf, Dtype::Bf16, predicate.n_partitions, n_elements);
+        let dst = self.whole(tile);
+        self.emit(Engine::Dve, InstructionKind::Memset { dst: dst.clone(), value: f32::NEG_INFINITY });
+        let zero = self.splat_vector(0.0, Dtype::Bf16, predicate.n_partitions);
+        let src = repeat(&zero, n_elements);
+        let kind = InstructionKind::TensorCopyPredicated { dst: dst.clone(), src, predicate: predicate.clone() };
+        self.emit(Engine::Dve, kind);
+        dst
+    }
+
+    /// Maximum, sum of exponentials, and products of them with the values, of a chunk; the products by
+    /// columns of a bank, in PSUM.
+    fn chunk(
+        &mut self,
+        context: &Context,
+        shared: &Shared,
+        (scores, first_key): (Vec<TileView>, usize),
+        online: Option<&Online>,
+    ) -> (TileView, TileView, Vec<TileView>) {
+        let mut largest = self.over_banks(&scores, AluOp::Max);
+        let n_rows = usize::from(largest.n_partitions);
+        if !context.is_direct {
+            // exp(-inf - max) is 0 for a max that is finite.
+            self.emit(Engine::Dve, scalar(&largest.clone(), &largest, AluOp::Max, f32::MIN));
+        }
+        if let Some(online) = online {
+            let merged = self.statistics_column(n_rows);
+            self.pair(&merged, &largest, &online.largest, AluOp::Max);
+            largest = merged;
+        }
+        let bias = self.statistics_column(n_rows);
+        self.emit(Engine::Dve, scalar(&bias, &largest, AluOp::Multiply, -score_scale(context)));
+        let (weights, sums) = self.exponentials_of(context, &scores, &bias);
+        let total = self.weighted_sum(context, shared, &weights, first_key);
+        (largest, sums, total)
+    }
+
+    /// A reduction over the rows of all banks.
+    fn over_banks(&mut self, banks: &[TileView], op: AluOp) -> TileView {
+        let n_rows = usize::from(banks[0].n_partitions);
+        let tile = self.new_tile("statistics", Space::Sbuf, Dtype::F32, n_rows as u8, banks.len());
+        for (position, bank) in banks.iter().enumerate() {
+            let dst = view(tile, n_rows as u8, position as u32, SmallVec::new(), Dtype::F32);
+            self.reduce_columns(dst, bank, op);
+        }
+        self.combined(tile, banks.len(), op)
+    }
+
+    fn reduce_columns(&mut self, dst: TileView, data: &TileView, op: AluOp) {
+        let dims = smallvec![Dim { step: 1, count: data.n_elements() as u16 }];
+        let data = TileView { dims, ..data.clone() };
+        self.emit(Engine::Dve, InstructionKind::TensorReduce { dst, data, op, n_reduced_dims: 1, negate: false });
+    }
+
+    /// The columns of a tile of statistics combined.
+    fn combined(&mut self, tile: ir::program::TileId, n_columns: usize, op: AluOp) -> TileView {
+        let all = self.whole(tile);
+        if n_columns == 1 {
+            return all;
+        }
+        let dst = self.statistics_column(usize::from(all.n_partitions));
+        self.reduce_columns(dst.clone(), &all, op);
+        dst
+    }
+
+    fn statistics_column(&mut self, n_rows: usize) -> TileView {
+        let tile = self.new_tile("statistics", Space::Sbuf, Dtype::F32, n_rows as u8, 1);
+        self.whole(tile)
+    }
+
+    /// exp(scale * score + bias) by bank, and its row sums.
+    fn exponentials_of(
+        &mut self,
+        context: &Context,
+        scores: &[TileView],
+        bias: &TileView,
+    ) -> (Vec<TileView>, TileView) {
+        let n_rows = bias.n_partitions;
+        let sums = self.new_tile("statistics", Space::Sbuf, Dtype::F32, n_rows, scores.len());
+        let mut weights = Vec::new();
+        for (position, data) in scores.iter().enumerate() {
+            let tile = self.new_tile("weights", Space::Sbuf, context.weight_dtype, n_rows, data.n_elements());
+            let dst = self.whole(tile);
+            let kind = InstructionKind::Activation {
+                function: ActivationFunction::Exp,
+                dst: dst.clone(),
+                data: data.clone(),
+                scale: ScalarOperand::Immediate(score_scale(context)),
+                bias: ScalarOperand::Vector(bias.clone()),
+                reduce: Some(ReduceCommand::ResetReduce),
+                reduce_result: Some(view(sums, n_rows, position as u32, SmallVec::new(), Dtype::F32)),
+            };
+            self.emit(Engine::Act, kind);
+            weights.push(dst);
+        }
+        (weights, self.combined(sums, scores.len(), AluOp::Add))
+    }
+
+    /// The weights' product with the values, by columns of a bank.
+    fn weighted_sum(
+        &mut self,
+        context: &Context,
+        shared: &Shared,
+        weights: &[TileView],
+        first_key: usize,
+    ) -> Vec<TileView> {
+        let n_rows = weights[0].n_partitions;
+        let n_values = context.extents.n_values;
+        let mut totals = Vec::new();
+        for start in (0..n_values).step_by(context.n_bank) {
+            let n_columns = context.n_bank.min(n_values - start);
+            let psum = self.new_tile("attended", Space::Psum, Dtype::F32, n_rows, n_columns);
+            totals.push((start, self.whole(psum)));
+        }
+        let mut key = first_key;
+        for bank in weights {
+            for stationary in self.turned_weights(bank) {
+                let values = &shared.values[key / N_PARTITIONS];
+                for (start, total) in &totals {
+                    let moving = TileView {
+                        n_partitions: stationary.n_partitions,
+                        offset: values.offset + *start as u32,
+                        dims: contiguous(total.n_elements()),
+                        ..values.clone()
+                    };
+                    let (dst, stationary) = (total.clone(), stationary.clone());
+                    let accumulate = key > first_key;
+                    self.emit(Engine::Pe, InstructionKind::Matmul { dst, stationary, moving, accumulate });
+                }
+                key += usize::from(stationary.n_partitions);
+            }
+        }
+        totals.into_iter().map(|(_, total)| total).collect()
+    }
+
+    /// The weights of a bank with keys on partitions, 128 keys to a view.
+    fn turned_weights(&mut self, weights: &TileView) -> Vec<TileView> {
+        let dtype = weights.dtype;
+        let (n_rows, n_keys) = (usize::from(weights.n_partitions), weights.n_elements());
+        // PE writes whole words of PSUM.
+        let step = n_rows.next_multiple_of(4 / dtype.size_bytes().min(4));
+        let n_whole = n_keys / N_PARTITIONS;
+        let mut turned = Vec::new();
+        let part = |start: usize, count: usize| TileView {
+            offset: weights.offset + start as u32,
+            dims: contiguous(count),
+            ..weights.clone()
+        };
+        let spans = [(0, N_PARTITIONS, n_whole), (n_whole * N_PARTITIONS, n_keys % N_PARTITIONS, 1)];
+        for (start, n_partitions, n_blocks) in spans.into_iter().filter(|&(_, size, count)| size * count > 0) {
+            let tile = self.new_tile("turned", Space::Sbuf, dtype, n_partitions as u8, n_blocks * step);
+            let at =
+                |tile, index: usize| view(tile, n_partitions as u8, (index * step) as u32, contiguous(n_rows), dtype);
+            if self.target.pe_exact_transpose {
+                let psum = self.new_tile("transpose", Space::Psum, dtype, n_partitions as u8, n_blocks * step);
+                for index in 0..n_blocks {
+                    let data = part(start + index * N_PARTITIONS, n_partitions);
+                    self.emit(Engine::Pe, InstructionKind::Transpose { dst: at(psum, index), data });
+                }
+                let (dst, src) = (blocks_view(at(tile, 0), n_blocks, step), blocks_view(at(psum, 0), n_blocks, step));
+                self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src });
+            } else {
+                for index in 0..n_blocks {
+                    self.transpose(at(tile, index), part(start + index * N_PARTITIONS, n_partitions));
+                }
+            }
+            turned.extend((0..n_blocks).map(|index| at(tile, index)));
+        }
+        turned
+    }
+
+    /// Adds a chunk to the ones before: their sums and products are rescaled to the new maximum.
+    fn merge(
+        &mut self,
+        context: &Context,
+        before: Option<Online>,
+        (largest, sum, products): (TileView, TileView, Vec<TileView>),
+    ) -> Online {
+        let n_rows = usize::from(sum.n_partitions);
+        let tile = self.new_tile("attended", Space::Sbuf, Dtype::F32, n_rows as u8, context.extents.n_values);
+        let part = |start: usize, product: &TileView| {
+            view(tile, n_rows as u8, start as u32, contiguous(product.n_elements()), Dtype::F32)
+        };
+        let starts: Vec<usize> = (0..products.len()).map(|position| position * context.n_bank).collect();
+        let Some(before) = before else {
+            for (&start, product) in starts.iter().zip(&products) {
+                let (dst, src) = (part(start, product), product.clone());
+                self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src });
+            }
+            return Online { largest, sum, total: self.whole(tile) };
+        };
+        // Of the maximum, scaled with the same bias as the chunk's scores.
+        let (bias, factor, total) =
+            (self.statistics_column(n_rows), self.statistics_column(n_rows), self.statistics_column(n_rows));
+        let scale = score_scale(context);
+        self.emit(Engine::Dve, scalar(&bias, &largest, AluOp::Multiply, -scale));
+        let (scale, bias) = (ScalarOperand::Immediate(scale), ScalarOperand::Vector(bias));
+        self.emit_activation(ActivationFunction::Exp, factor.clone(), before.largest, scale, bias);
+        self.rescaled(total.clone(), before.sum, &factor, sum);
+        for (&start, product) in starts.iter().zip(&products) {
+            let dims = contiguous(product.n_elements());
+            let old = TileView { offset: start as u32, dims, ..before.total.clone() };
+            self.rescaled(part(start, product), old, &factor, product.clone());
+        }
+        Online { largest, sum: total, total: self.whole(tile) }
+    }
+
+    /// dst = old * factor + new.
+    fn rescaled(&mut self, dst: TileView, old: TileView, factor: &TileView, new: TileView) {
+        let kind = InstructionKind::ScalarTensorTensor {
+            dst,
+            data: old,
+            op0: AluOp::Multiply,
+            operand0: ScalarOperand::Vector(factor.clone()),
+            reverse0: false,
+            op1: AluOp::Add,
+            operand1: new,
+            reverse1: false,
+        };
+        self.emit(Engine::Dve, kind);
+    }
+
+    /// Divides by the sums and writes the results.
+    fn finish_rows(
+        &mut self,
+        context: &mut Context,
+        block: &RowBlock,
+        (largest, sum, total): (TileView, TileView, Vec<TileView>),
+    ) {
+        let n_rows = block.n_rows();
+        let keep = self.kept_rows(context, block, &sum);
+        if !context.is_direct && context.op.empty == EmptyRow::Zero {
+            self.emit(Engine::Dve, scalar(&sum.clone(), &sum, AluOp::Max, LEAST_SUM));
+        }
+        let inverse = self.statistics_column(n_rows);
+        self.emit(Engine::Dve, InstructionKind::Reciprocal { dst: inverse.clone(), data: sum.clone() });
+        if let Some(keep) = keep.as_ref().filter(|_| context.op.causal.is_some()) {
+            self.pair(&inverse.clone(), &inverse, keep, AluOp::Multiply);
+        }
+        let result = self.attended_view(context, block);
+        let mut start = 0;
+        for data in total {
+            for offset in (0..data.n_elements()).step_by(context.n_bank) {
+                let n_columns = context.n_bank.min(data.n_elements() - offset);
+                let dims = contiguous(n_columns);
+                let data = TileView { offset: data.offset + offset as u32, dims: dims.clone(), ..data.clone() };
+                let dst = TileView { offset: result.offset + start, dims, ..result.clone() };
+                let kind = InstructionKind::TensorScalar {
+                    dst,
+                    data,
+                    op0: AluOp::Multiply,
+                    operand0: ScalarOperand::Vector(inverse.clone()),
+                    reverse0: false,
+                    second: None,
+                };
+                self.emit(Engine::Dve, kind);
+                start += n_columns as u32;
+            }
+        }
+        self.store_rows(context, block.heads.len());
+        if context.op.logsumexp {
+            self.logarithms(context, block, (largest, sum, keep));
+        }
+    }
+
+    /// log(sum) + scale * max.
+    fn logarithms(
+        &mut self,
+        context: &mut Context,
+        block: &RowBlock,
+        (largest, sum, keep): (TileView, TileView, Option<TileView>),
+    ) {
+        let dst = self.logarithm_view(context, block);
+        let logarithm = self.statistics_column(block.n_rows());
+        let (one, zero) = (ScalarOperand::Immediate(1.0), ScalarOperand::Immediate(-0.0));
+        self.emit_activation(ActivationFunction::Log, logarithm.clone(), sum, one, zero);
+        let kind = InstructionKind::ScalarTensorTensor {
+            dst: dst.clone(),
+            data: largest,
+            op0: AluOp::Multiply,
+            operand0: ScalarOperand::Immediate(score_scale(context)),
+            reverse0: false,
+            op1: AluOp::Add,
+            operand1: logarithm,
+            reverse1: false,
+        };
+        self.emit(Engine::Dve, kind);
+        if let Some(keep) = keep {
+            self.pair(&dst, &dst, &keep, AluOp::Multiply);
+        }
+    }
+
+    /// 1 for rows with a key; 0, or NaN, for those without. `None` where all rows have one, or the
+    /// statistics say so by themselves.
+    fn kept_rows(&mut self, context: &Context, block: &RowBlock, sum: &TileView) -> Option<TileView> {
+        let n_rows = block.n_rows();
+        let keep = match context.op.causal {
+            Some(offset) if block.queries.start as i64 + offset < 0 => {
+                let (count, keep) =
+                    (self.new_tile("rows", Space::Sbuf, Dtype::I32, n_rows as u8, 1), self.statistics_column(n_rows));
+                let dst = self.whole(count);
+                let first = (block.queries.start as i64 + offset).max(i64::from(i32::MIN)) as i32;
+                let kind = InstructionKind::Iota {
+                    dst: dst.clone(),
+                    steps: SmallVec::new(),
+                    offset: first,
+                    channel_multiplier: 1,
+                };
+                self.emit(Engine::Pool, kind);
+                self.emit(Engine::Dve, scalar(&keep, &dst, AluOp::GreaterEqual, 0.0));
+                keep
+            }
+            Some(_) | None if context.mask.is_some() && context.op.logsumexp => {
+                let keep = self.statistics_column(n_rows);
+                self.emit(Engine::Dve, scalar(&keep, sum, AluOp::Greater, 0.0));
+                keep
+            }
+            Some(_) | None => return None,
+        };
+        if context.op.empty == EmptyRow::Nan {
+            let inverse = self.statistics_column(n_rows);
+            self.emit(Engine::Dve, InstructionKind::Reciprocal { dst: inverse.clone(), data: keep.clone() });
+            self.pair(&keep, &keep, &inverse, AluOp::Multiply);
+        }
+        Some(keep)
+    }
+
+    /// Tiles that exclude keys after the diagonal.
+    pub(super) fn triangle(&mut self, context: &Context) -> Triangle {
+        let dtype = context.score_dtype;
+        let count = self.new_tile("diagonal", Space::Sbuf, Dtype::I32, N_PARTITIONS as u8, N_PARTITIONS);
+        let steps = self.whole(count);
+        let kind = InstructionKind::Iota { dst: steps.clone(), steps: smallvec![1], offset: 0, channel_multiplier: -1 };
+        self.emit(Engine::Pool, kind);
+        let mut compared = |op0: AluOp, second: f32| {
+            let tile = self.new_tile("diagonal", Space::Sbuf, dtype, N_PARTITIONS as u8, N_PARTITIONS);
+            let dst = self.whole(tile);
+            let kind = InstructionKind::TensorScalar {
+                dst: dst.clone(),
+                data: steps.clone(),
+                op0,
+                operand0: ScalarOperand::Immediate(0.0),
+                reverse0: false,
+                second: Some((AluOp::Multiply, ScalarOperand::Immediate(second), false)),
+            };
+            self.emit(Engine::Dve, kind);
+            dst
+        };
+        let (identity, upper) = (compared(AluOp::Equal, 1.0), compared(AluOp::GreaterEqual, EXCLUDED));
+        let infinite = (!context.is_direct).then(|| {
+            let below = self.new_tile("diagonal", Space::Sbuf, Dtype::I32, N_PARTITIONS as u8, N_PARTITIONS);
+            let predicate = self.whole(below);
+            self.emit(Engine::Dve, scalar(&predicate, &steps, AluOp::Less, 0.0));
+            self.additive(&predicate)
+        });
+        Triangle { identity, upper, infinite }
+    }
+}
+
+/// Keys that some row of a block sees.
+fn n_visible(context: &Context, block: &RowBlock) -> usize {
+    let n_keys = context.extents.n_keys;
+    match context.op.causal {
+        None => n_keys,
+        Some(offset) => usize::try_from((block.queries.end as i64).saturating_add(offset)).map_or(0, |n| n.min(n_keys)),
+    }
+}
+
+/// Columns of a bank that some rows of a block do not see, and which column of the triangle is the
+/// first of them.
+fn excluded_columns(context: &Context, block: &RowBlock, keys: &Range<usize>) -> Option<(Range<usize>, usize)> {
+    let offset = context.op.causal?;
+    // Row r sees keys up to diagonal + r - 1; column c of the triangle is key diagonal + c.
+    let diagonal = (block.queries.start as i64).saturating_add(offset).saturating_add(1);
+    let first = diagonal.max(keys.start as i64);
+    let last = (diagonal + block.queries.len() as i64 - 1).min(keys.end as i64);
+    (first < last).then(|| {
+        let columns = (first - keys.start as i64) as usize..(last - keys.start as i64) as usize;
+        (columns, (first - diagonal) as usize)
+    })
+}
+
+/// Scales that exponentials apply by themselves.
+pub(super) fn is_plain_scale(scale: f32) -> bool {
+    scale >= power_of_two(-60) && scale.is_finite()
+}
+
+/// What exponentials multiply scores with.
+fn score_scale(context: &Context) -> f32 {
+    if context.is_direct { context.op.scale.get() } else { 1.0 }
+}
+
+/// Blocks that lie `step` elements apart as one view.
+fn blocks_view(first: TileView, n_blocks: usize, step: usize) -> TileView {
+    let n_rows = first.n_elements();
+    if step == n_rows {
+        return TileView { dims: contiguous(n_blocks * n_rows), ..first };
+    }
+    let dims = smallvec![Dim { step: step as i16, count: n_blocks as u16 }, Dim { step: 1, count: n_rows as u16 }];
+    TileView { dims, ..first }
+}
