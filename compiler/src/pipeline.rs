@@ -24,8 +24,18 @@ use crate::error::Error;
 use crate::import::UnsupportedNode;
 
 /// Names of all passes, in order.
-pub const PASSES: [&str; 9] =
-    [canonicalize::NAME, passes::fuse::NAME, EXPAND, PLACE, LOWER, "schedule", "allocate", "synchronize", PACKAGE];
+pub const PASSES: [&str; 10] = [
+    canonicalize::NAME,
+    passes::fuse::NAME,
+    passes::index_masks::NAME,
+    EXPAND,
+    PLACE,
+    LOWER,
+    "schedule",
+    "allocate",
+    "synchronize",
+    PACKAGE,
+];
 
 /// Stack of the thread that compiles.
 const STACK_BYTES: usize = 64 << 20;
@@ -341,7 +351,8 @@ impl<'a> Pipeline<'a> {
             establishes: Phase::Placed,
             run: |graph: &Graph, _: &mut PassContext| codegen::place(graph).map_err(|nodes| notes.refuse(graph, nodes)),
         };
-        let list: [&dyn Pass<Graph>; 4] = [&canonicalize, &fuse, &expand, &place];
+        let index_masks = passes::index_masks::pass();
+        let list: [&dyn Pass<Graph>; 5] = [&canonicalize, &fuse, &index_masks, &expand, &place];
         let result = run(&list, imported.clone(), context, run_options, clock, recorder);
         result.map_err(|error| notes.error(&imported.name, error))
     }

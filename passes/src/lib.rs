@@ -9,6 +9,7 @@ mod footprint;
 pub mod fuse;
 mod hash;
 mod hazard;
+pub mod index_masks;
 mod lists;
 pub mod manager;
 pub mod numerics;

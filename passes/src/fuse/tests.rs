@@ -1,5 +1,6 @@
 //! Fused patterns in many spellings, every rule on its own left side, reports.
 
+mod attention;
 mod every_rule;
 mod reports;
 mod spellings;

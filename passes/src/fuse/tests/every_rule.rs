@@ -215,7 +215,7 @@ fn assert_close(want: &Value, got: &Value, rule: &str, tolerance: f64) {
     for (want, got) in want.iter().zip(got) {
         let scale = want.abs().max(1.0);
         assert!(
-            want.is_nan() && got.is_nan() || (want - got).abs() <= tolerance * scale,
+            want == got || want.is_nan() && got.is_nan() || (want - got).abs() <= tolerance * scale,
             "`{rule}` makes {got} of {want}"
         );
     }
