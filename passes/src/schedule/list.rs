@@ -383,10 +383,14 @@ impl<'a> Scheduler<'a> {
     }
 
     /// When a function of these sets can start. The load that it may need comes right after ACT's
-    /// latest instruction, while the function still waits for its operands.
+    /// latest instruction, while the function still waits for its operands; the first comes before
+    /// all that ACT computes.
     fn ready_after_load(&self, tables: TableSets) -> u64 {
         if !self.loaded.must_load(tables) {
             return self.now_ps;
+        }
+        if self.loaded.is_nothing() {
+            return self.now_ps.max(self.target.act_table_load_ps);
         }
         self.now_ps.max(self.free_ps[Engine::Act as usize] + self.target.act_table_load_ps)
     }

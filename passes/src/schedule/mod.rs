@@ -22,7 +22,7 @@ use ir::Program;
 use ir::program::{Engine, Instruction, InstructionKind, ProgramPhase};
 
 use choice::{ChoiceKind, set_queue};
-use list::{Limits, Policy, Schedule, Scheduler, Tasks, Urgency};
+use list::{Limits, Placement, Policy, Schedule, Scheduler, Tasks, Urgency};
 use tables::{TableSets, table_loads};
 
 /// How freely instructions move.
@@ -91,9 +91,18 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> (Program, Sched
 
     let mut statistics = ScheduleStatistics { estimated_ps: end_ps, engine_busy_ps, ..ScheduleStatistics::default() };
     // Every table load comes directly before the first function that needs it: the load itself waits
-    // for nothing, so it runs while that function waits for its operands.
+    // for nothing, so it runs while that function waits for its operands. The first comes before all
+    // that ACT computes, while the first operands are on their way.
     let needs: Vec<TableSets> = order.iter().map(|placement| tasks.tables(placement.position)).collect();
-    let mut loads = table_loads(&needs).into_iter().peekable();
+    let mut loads = table_loads(&needs);
+    let is_act_compute = |&placement: &Placement| {
+        let choice = tasks.choice(placement);
+        choice.engine == Engine::Act && matches!(choice.kind, ChoiceKind::Compute)
+    };
+    if let (Some((first, _)), Some(earliest)) = (loads.first_mut(), order.iter().position(is_act_compute)) {
+        *first = earliest.min(*first);
+    }
+    let mut loads = loads.into_iter().peekable();
     let mut instructions = Vec::with_capacity(order.len() + loads.len());
     let mut last_position = 0;
     for (rank, &placement) in order.iter().enumerate() {

@@ -32,6 +32,11 @@ impl TableSets {
 pub(super) struct LoadedTables(TableSets);
 
 impl LoadedTables {
+    /// True before the first load.
+    pub(super) fn is_nothing(self) -> bool {
+        self.0.is_any()
+    }
+
     /// True if a function of these sets needs another load.
     pub(super) fn must_load(self, needed: TableSets) -> bool {
         !needed.is_any() && self.0.0 & needed.0 == 0

@@ -230,7 +230,9 @@ pub fn interleaved_groups(program: &Program) -> Places<'_> {
     let mut places = Vec::new();
     for (number, &(last, one, accumulates)) in matmuls.iter().enumerate() {
         let Some(address) = program.tile(one).address.filter(|_| accumulates) else { continue };
-        let later = matmuls[number + 1..].iter();
+        // Once another group has taken its place, a late matmul adds to that one.
+        let end = taken_at(program, last, one);
+        let later = matmuls[number + 1..].iter().take_while(|&&(at, _, _)| at <= end);
         let starts = later.filter(|&&(_, other, accumulates)| !accumulates && other != one).take(MOST_STARTS);
         for &(start, other, _) in starts {
             let beside = address.start_byte + program.tile(one).bytes_per_partition.next_multiple_of(4);
@@ -242,4 +244,22 @@ pub fn interleaved_groups(program: &Program) -> Places<'_> {
         }
     }
     Places { program, places }
+}
+
+/// The first instruction of PE after `last` that writes another tile where this one lies.
+fn taken_at(program: &Program, last: usize, one: TileId) -> usize {
+    let range = |tile: TileId| {
+        let tile = program.tile(tile);
+        let start = tile.address.map_or(0, |address| address.start_byte);
+        start..start + tile.bytes_per_partition
+    };
+    let own = range(one);
+    let takes = |kind: &InstructionKind| {
+        kind.accesses().tile_writes.iter().any(|view| {
+            let other = range(view.tile);
+            view.tile != one && own.start < other.end && other.start < own.end
+        })
+    };
+    let mut later = program.stream(Engine::Pe).filter(|(at, instruction)| *at > last && takes(&instruction.kind));
+    later.next().map_or(program.instructions.len(), |(at, _)| at)
 }

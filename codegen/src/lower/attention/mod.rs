@@ -70,6 +70,8 @@ struct Context {
     /// Exponentials read PSUM and apply the scale; else scores are scaled and masked in SBUF first.
     is_direct: bool,
     triangle: Option<rows::Triangle>,
+    /// Columns of the queries that several blocks share, with their head and first query.
+    queries: Option<((usize, usize), SmallVec<[TileView; 1]>)>,
     /// Masks on chip, by what they depend on.
     masks: BTreeMap<rows::MaskKey, TileView>,
     results: Results,
@@ -129,6 +131,7 @@ impl Lowerer<'_> {
             is_direct: mask.is_none() && rows::is_plain_scale(op.scale.get()),
             mask,
             triangle: None,
+            queries: None,
             masks: BTreeMap::new(),
             results: Results { output, pieces: Vec::new(), logarithms: Vec::new(), tiles: BTreeMap::new() },
         };

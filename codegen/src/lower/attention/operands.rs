@@ -33,11 +33,24 @@ impl Lowerer<'_> {
     }
 
     /// The queries of a block with their features on partitions, by 128 features.
-    pub(super) fn query_columns(&mut self, context: &Context, block: &RowBlock) -> SmallVec<[TileView; 1]> {
-        let heads = head_map(&context.operands[0], &context.lead, block.heads.clone());
-        let map = heads.slice(1, block.queries.start, block.queries.end, 1);
+    pub(super) fn query_columns(&mut self, context: &mut Context, block: &RowBlock) -> SmallVec<[TileView; 1]> {
         let n_rows = block.n_rows();
-        self.turned(&map, 0..n_rows, context.score_dtype)
+        let n_together = BLOCKS_TOGETHER * N_PARTITIONS;
+        let (head, first) = (block.heads.start, block.queries.start / n_together * n_together);
+        let part = |columns: &SmallVec<[TileView; 1]>| {
+            let start = (block.queries.start - first) as u32;
+            let cut =
+                |view: &TileView| TileView { offset: view.offset + start, dims: contiguous(n_rows), ..view.clone() };
+            columns.iter().map(cut).collect()
+        };
+        if let Some((_, columns)) = context.queries.as_ref().filter(|(key, _)| *key == (head, first)) {
+            return part(columns);
+        }
+        let heads = head_map(&context.operands[0], &context.lead, block.heads.clone());
+        let last = if block.heads.len() > 1 { n_rows } else { heads.shape[1].min(first + n_together) };
+        let columns = self.turned(&heads, first..last, context.score_dtype);
+        context.queries = Some(((head, first), columns.clone()));
+        part(&columns)
     }
 
     /// Rows of a map [heads, rows, columns] with the columns on partitions, by 128 columns. Rows count
@@ -112,6 +125,9 @@ impl Lowerer<'_> {
         if blocks.iter().all(|block| view_of(block).is_some()) {
             return blocks.iter().filter_map(|block| self.rows_in_place(block, dtype)).collect();
         }
+        if map.is_hbm() && packs_rows(map) {
+            return self.turned_back(&map.slice(1, rows.start, rows.end, 1), blocks.len(), dtype);
+        }
         let n_whole = rows.len() / N_PARTITIONS;
         let mut views =
             self.whole_blocks(&map.slice(1, rows.start, rows.start + n_whole * N_PARTITIONS, 1), n_whole, dtype);
@@ -119,6 +135,30 @@ impl Lowerer<'_> {
             views.push(self.rows_of_heads(&blocks[n_whole], dtype));
         }
         views
+    }
+
+    /// Blocks of 128 rows of a map whose columns are the rows in device memory: loaded as they lie
+    /// there, and turned.
+    fn turned_back(&mut self, map: &Map, n_blocks: usize, dtype: Dtype) -> Vec<TileView> {
+        let (n_rows, n_columns) = (map.shape[1], map.shape[2]);
+        let rows = |block: usize| block * N_PARTITIONS..n_rows.min((block + 1) * N_PARTITIONS);
+        let tiles: Vec<TileView> = (0..n_blocks)
+            .map(|block| {
+                let tile = self.new_tile("turned", Space::Sbuf, dtype, rows(block).len() as u8, n_columns);
+                self.whole(tile)
+            })
+            .collect();
+        let turned = map.transpose(&[0, 2, 1]);
+        for start in (0..n_columns).step_by(N_PARTITIONS) {
+            let columns = start..n_columns.min(start + N_PARTITIONS);
+            let source = self.rows_of_heads(&turned.slice(1, columns.start, columns.end, 1), dtype);
+            for (block, tile) in tiles.iter().enumerate() {
+                let data = column_view(&source, &rows(block));
+                let dims = contiguous(columns.len());
+                self.transpose(TileView { offset: tile.offset + start as u32, dims, ..tile.clone() }, data);
+            }
+        }
+        tiles
     }
 
     /// Whole blocks of 128 rows in one tile, filled by as few transfers as there are pieces.

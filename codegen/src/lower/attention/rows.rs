@@ -516,7 +516,8 @@ impl Lowerer<'_> {
 
     /// Tiles that exclude keys after the diagonal.
     pub(super) fn triangle(&mut self, context: &Context) -> Triangle {
-        let dtype = context.score_dtype;
+        // bf16 holds both factors exactly, whatever the type of the scores' own.
+        let dtype = Dtype::Bf16;
         let count = self.new_tile("diagonal", Space::Sbuf, Dtype::I32, N_PARTITIONS as u8, N_PARTITIONS);
         let steps = self.whole(count);
         let kind = InstructionKind::Iota { dst: steps.clone(), steps: smallvec![1], offset: 0, channel_multiplier: -1 };
