@@ -1,15 +1,16 @@
 //! Ranges of 64-bit integers.
 //!
 //! PyTorch computes positions and indices in 64 bits, the device in 32. Every 64-bit result of a
-//! graph must therefore fit 32 bits, or numbers would wrap without a word. How large results get
+//! graph must therefore fit 32 bits, or numbers would wrap without a word. Reductions and scans run
+//! in f32: what they add up to must stay where f32 holds every integer. How large results get
 //! depends on the inputs: each input of 64-bit integers is given the most bits under which no
-//! result leaves 32, and whoever runs the program checks its elements against them. A node whose
-//! result may leave 32 bits even for small inputs is refused.
+//! result leaves its bounds, and whoever runs the program checks its elements against them. A node
+//! whose result may leave them even for small inputs is refused. 32-bit integers wrap, as PyTorch's.
 
 use ir::ops::{Constant, Full, Iota};
 use ir::{Dtype, Graph, Node, Op, ValueId};
 
-use crate::place::Unsupported;
+use crate::place::{Unsupported, combined_axes};
 
 /// Bits that integers of an input may have, the sign included, from the most to the fewest.
 const WIDTHS: [u32; 8] = [32, 31, 28, 24, 20, 16, 12, 8];
@@ -19,12 +20,15 @@ type Range = (i64, i64);
 
 const FULL: Range = (i32::MIN as i64, i32::MAX as i64);
 
+/// f32 holds every integer up to here.
+const EXACT: Range = (-(1 << 24), 1 << 24);
+
 /// By position of each input the bits that its 64-bit integers may have; 32 for other types.
 pub(crate) fn input_bits(graph: &Graph) -> Vec<u32> {
     analyse(graph).0
 }
 
-/// Nodes with 64-bit results that may leave 32 bits whatever the inputs.
+/// Nodes with integer results that may leave their bounds whatever the inputs.
 pub(crate) fn refused(graph: &Graph) -> Vec<Unsupported> {
     analyse(graph).1
 }
@@ -39,7 +43,7 @@ fn analyse(graph: &Graph) -> (Vec<u32>, Vec<Unsupported>) {
     }
 }
 
-/// Nodes whose results leave 32 bits whatever the inputs.
+/// Nodes whose results leave their bounds whatever the inputs.
 ///
 /// # Errors
 /// The input whose numbers must be smaller before that can be told.
@@ -56,7 +60,8 @@ fn one_round(graph: &Graph, widths: &[usize]) -> Result<Vec<Unsupported>, usize>
     }
     let mut refused = Vec::new();
     for (id, node) in graph.nodes() {
-        let Some(&result) = node.results.first().filter(|&&result| graph.ty(result).dtype == Dtype::I64) else {
+        let is_wide = |dtype| matches!(dtype, Dtype::I64 | Dtype::I32);
+        let Some(&result) = node.results.first().filter(|&&result| is_wide(graph.ty(result).dtype)) else {
             continue;
         };
         let mut inputs: Vec<usize> =
@@ -64,8 +69,10 @@ fn one_round(graph: &Graph, widths: &[usize]) -> Result<Vec<Unsupported>, usize>
         inputs.sort_unstable();
         inputs.dedup();
         let range = result_range(graph, node, &ranges);
-        if range.0 >= FULL.0 && range.1 <= FULL.1 {
-            ranges[result.index()] = range;
+        let bounds = if runs_in_f32(&node.op) { EXACT } else { FULL };
+        let is_within = range.0 >= bounds.0 && range.1 <= bounds.1;
+        if is_within || bounds == FULL && graph.ty(result).dtype == Dtype::I32 {
+            ranges[result.index()] = if is_within { range } else { FULL };
             sources[result.index()] = inputs;
             continue;
         }
@@ -75,21 +82,28 @@ fn one_round(graph: &Graph, widths: &[usize]) -> Result<Vec<Unsupported>, usize>
         {
             return Err(culprit);
         }
-        let reason = format!("its 64-bit integers may lie between {} and {}, beyond 32 bits", range.0, range.1);
+        let beyond = if bounds == EXACT { "the integers that f32 holds" } else { "32 bits" };
+        let dtype = graph.ty(result).dtype;
+        let reason = format!("its {dtype} elements may lie between {} and {}, beyond {beyond}", range.0, range.1);
         refused.push(Unsupported { node: Some(id), reason });
     }
     Ok(refused)
 }
 
-/// What a node's 64-bit result may be.
+/// True for ops that the device computes in f32 whatever the element type.
+fn runs_in_f32(op: &Op) -> bool {
+    matches!(op, Op::ReduceSum(_) | Op::ReduceMax(_) | Op::ReduceMin(_) | Op::Cumsum(_))
+}
+
+/// What a node's integer result may be.
 fn result_range(graph: &Graph, node: &Node, ranges: &[Range]) -> Range {
     let of = |value: ValueId| match graph.ty(value).dtype {
         Dtype::Bool => (0, 1),
         Dtype::I8 => (i8::MIN.into(), i8::MAX.into()),
         Dtype::U8 => (0, u8::MAX.into()),
         Dtype::I16 => (i16::MIN.into(), i16::MAX.into()),
-        Dtype::I64 => ranges[value.index()],
-        Dtype::I32 | Dtype::F32 | Dtype::Bf16 | Dtype::F16 | Dtype::F64 | Dtype::F8E4m3 | Dtype::F8E5m2 => FULL,
+        Dtype::I64 | Dtype::I32 => ranges[value.index()],
+        Dtype::F32 | Dtype::Bf16 | Dtype::F16 | Dtype::F64 | Dtype::F8E4m3 | Dtype::F8E5m2 => FULL,
     };
     let operand = |position: usize| of(node.operands[position]);
     let union = |values: &[ValueId]| {
@@ -119,9 +133,20 @@ fn result_range(graph: &Graph, node: &Node, ranges: &[Range]) -> Range {
             let (low, high) = operand(0);
             (0, high.max(-low))
         }
+        Op::ReduceSum(_) | Op::Cumsum(_) => {
+            let shape = &graph.ty(node.operands[0]).shape;
+            let n_summed: usize = combined_axes(graph, node).iter().map(|&axis| shape[axis]).product();
+            let n_summed = i64::try_from(n_summed).unwrap_or(i64::MAX);
+            let (low, high) = operand(0);
+            // Partial sums count as well: they lie between 0 and the largest sum, or the first element.
+            (low.min(0).saturating_mul(n_summed), high.max(0).saturating_mul(n_summed))
+        }
+        Op::ReduceMax(_) | Op::ReduceMin(_) => operand(0),
         Op::Where(_) => union(&node.operands[1..]).unwrap_or(FULL),
         Op::ScatterRows(_) => union(&[node.operands[0], node.operands[2]]).unwrap_or(FULL),
-        Op::Concat(_) | Op::Maximum(_) | Op::Minimum(_) => union(&node.operands).unwrap_or(FULL),
+        Op::Concat(_) => union(&node.operands).unwrap_or(FULL),
+        Op::Maximum(_) => (operand(0).0.max(operand(1).0), operand(0).1.max(operand(1).1)),
+        Op::Minimum(_) => (operand(0).0.min(operand(1).0), operand(0).1.min(operand(1).1)),
         Op::Cast(_)
         | Op::Reshape(_)
         | Op::Transpose(_)
@@ -167,8 +192,32 @@ mod tests {
         assert_eq!(bits("  %2 = lt %0, %1 : bool[4]\n  %3 = where %2, %0, %1 : i64[4]"), [32, 32]);
         assert_eq!(bits("  %2 = add %0, %1 : i64[4]\n  output %2 \"\""), [31, 31]);
         assert_eq!(bits("  %2 = mul %0, %0 : i64[4]\n  output %2 \"\""), [16, 32]);
+        let clamped = "  %2 = full {value = 9.0, dtype = i64, shape = []} : i64[]\n  %3 = minimum %0, %2 : i64[4]\n  %4 = neg %2 : i64[]\n  %5 = maximum %3, %4 : i64[4]";
+        assert_eq!(bits(&format!("{clamped}\n  %6 = mul %5, %5 : i64[4]")), [32, 32]);
         let scaled = "  %2 = full {value = 1000.0, dtype = i64, shape = []} : i64[]\n  %3 = mul %0, %2 : i64[4]";
         assert_eq!(bits(&format!("{scaled}\n  %4 = sub %3, %1 : i64[4]")), [20, 31]);
+    }
+
+    #[test]
+    fn sums_stay_where_f32_holds_every_integer() {
+        let sum = "  %2 = reduce_sum %0 {axes = [0]} : i64[1]\n  output %2 \"\"";
+        // Four numbers of 24 bits reach 4 * 2^23.
+        assert_eq!(bits(sum), [20, 32]);
+        assert_eq!(bits("  %2 = reduce_max %0 {axes = [0]} : i64[1]\n  output %2 \"\""), [24, 32]);
+        // A count needs no bound, nor does a comparison with what is summed.
+        let count = "  %2 = lt %0, %1 : bool[4]\n  %3 = cast %2 {dtype = i64} : i64[4]";
+        assert_eq!(bits(&format!("{count}\n  %4 = reduce_sum %3 {{axes = [0]}} : i64[1]")), [32, 32]);
+        let narrow = "  %2 = cast %0 {dtype = i32} : i32[4]\n  %3 = cumsum %2 {axis = 0} : i32[4]";
+        assert_eq!(bits(narrow), [20, 32]);
+    }
+
+    #[test]
+    fn sums_of_32_bit_integers_of_any_size_are_refused() {
+        let text = "graph @g {\n  input %0 \"x\": i32[4] dynamic\n  %1 = reduce_sum %0 {axes = [0]} : i32[1]\n}\n";
+        let graph = ir::text::parse_graph("g", text).unwrap_or_else(|_| panic!("parses: {text}"));
+        let found = refused(&graph);
+        let reason = "its i32 elements may lie between -8589934592 and 8589934588, beyond the integers that f32 holds";
+        assert_eq!(found[0].reason, reason);
     }
 
     #[test]

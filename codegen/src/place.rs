@@ -272,14 +272,6 @@ fn unsupported_reason(graph: &Graph, node: &Node) -> Option<String> {
         Op::Cast(op) if operand(0).dtype.is_float() && op.dtype.is_integer() => {
             Some(format!("a cast from {} to {} is not lowered", operand(0).dtype, op.dtype))
         }
-        Op::ReduceSum(_) | Op::ReduceMean(_) | Op::ReduceMax(_) | Op::ReduceMin(_) | Op::Cumsum(_)
-            if !operand(0).dtype.is_float() =>
-        {
-            Some(format!("{} of {} is not exact on the device", node.op.name(), operand(0).dtype))
-        }
-        Op::Maximum(_) | Op::Minimum(_) | Op::Abs(_) | Op::Neg(_) if result.dtype.is_integer() => {
-            Some(format!("{} of {} is not lowered", node.op.name(), result.dtype))
-        }
         Op::Cumsum(op) if op.axis + 1 != result.rank() => Some("cumsum over an axis that is not the last".to_string()),
         Op::Matmul(_) | Op::FusedMatmul(_) if operand(0).rank() < 2 || operand(1).rank() < 2 => {
             Some("a contraction of vectors is not lowered".to_string())

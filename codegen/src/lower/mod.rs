@@ -32,6 +32,7 @@ mod chunked;
 mod contraction;
 mod functions;
 mod indexing;
+mod integer;
 mod lazy;
 mod normalize;
 mod panels;

@@ -43,6 +43,10 @@ impl Lowerer<'_> {
                 self.emit(Engine::Pool, InstructionKind::TensorTensor { dst, lhs, rhs, op: AluOp::Power });
             }
             Op::Div(_) => self.divide(node, frame, plan),
+            Op::Maximum(_) if self.is_integer(node) => self.integer_extreme(node, AluOp::GreaterEqual, frame, plan),
+            Op::Minimum(_) if self.is_integer(node) => self.integer_extreme(node, AluOp::LessEqual, frame, plan),
+            Op::Neg(_) if self.is_integer(node) => self.integer_negation(node, frame, plan),
+            Op::Abs(_) if self.is_integer(node) => self.integer_magnitude(node, frame, plan),
             op => match (alu_op(op), activation_function(op)) {
                 (Some(alu), _) if self.is_integer(node) => self.integer_binary(node, alu, frame, plan),
                 (Some(alu), _) => self.binary(node, alu, frame, plan),
@@ -216,22 +220,28 @@ impl Lowerer<'_> {
     /// Exact 32-bit arithmetic on the Pool engine; comparisons, see [`Lowerer::integer_comparison`].
     fn integer_binary(&mut self, node: &Node, op: AluOp, frame: &Frame, plan: &GroupPlan) {
         let dst = self.dst(node, frame, plan);
-        let lhs = self.full_operand(node.operands[0], frame);
-        if let Storage::Splat(number) = *self.storage(node.operands[1])
-            && is_comparison(op)
+        let (lhs, rhs) = (node.operands[0], node.operands[1]);
+        if is_comparison(op) {
+            return self.compare_integers(dst, (lhs, rhs), op, frame);
+        }
+        let [lhs, rhs] = [lhs, rhs].map(|operand| self.full_operand(operand, frame));
+        match op {
+            AluOp::Subtract => self.integer_difference(dst, lhs, rhs, frame),
+            _ => self.emit(Engine::Pool, InstructionKind::TensorTensor { dst, lhs, rhs, op }),
+        }
+    }
+
+    /// Whether two integers stand in this relation.
+    pub(super) fn compare_integers(&mut self, dst: TileView, (lhs, rhs): (ValueId, ValueId), op: AluOp, frame: &Frame) {
+        let lhs = self.full_operand(lhs, frame);
+        if let Storage::Splat(number) = *self.storage(rhs)
             && number.abs() < INEXACT_IN_F32
         {
             // Rounding is monotonic, and no other number is rounded to this one.
             return self.alu(dst, Operand::Full(lhs), Operand::Immediate(number as f32), op, frame);
         }
-        let rhs = self.full_operand(node.operands[1], frame);
-        match op {
-            AluOp::Add | AluOp::Multiply => {
-                self.emit(Engine::Pool, InstructionKind::TensorTensor { dst, lhs, rhs, op })
-            }
-            AluOp::Subtract => self.integer_difference(dst, lhs, rhs, frame),
-            _ => self.integer_comparison(dst, lhs, rhs, op, frame),
-        }
+        let rhs = self.full_operand(rhs, frame);
+        self.integer_comparison(dst, lhs, rhs, op, frame);
     }
 
     /// Comparisons test the sign of a number that has that of x - y in f32.
@@ -265,12 +275,7 @@ impl Lowerer<'_> {
     }
 
     fn integer_difference(&mut self, dst: TileView, lhs: TileView, rhs: TileView, frame: &Frame) {
-        let minus_one = self.splat_vector(-1.0, Dtype::I32, frame.n_partitions());
-        let minus_one = self.repeated(&minus_one, frame);
-        let negated = self.scratch(frame, Dtype::I32);
-        let kind =
-            InstructionKind::TensorTensor { dst: negated.clone(), lhs: rhs, rhs: minus_one, op: AluOp::Multiply };
-        self.emit(Engine::Pool, kind);
+        let negated = self.negated(rhs, frame);
         self.emit(Engine::Pool, InstructionKind::TensorTensor { dst, lhs, rhs: negated, op: AluOp::Add });
     }
 
@@ -343,9 +348,13 @@ impl Lowerer<'_> {
         let result = self.written(node.results[0], plan);
         let dst = self.dst(node, frame, plan);
         let predicate = self.full_operand(node.operands[0], frame);
+        let is_integer = self.graph.ty(result).dtype.is_integer();
         match self.operand(node.operands[2], frame) {
-            Operand::Immediate(value) => self.emit(Engine::Dve, InstructionKind::Memset { dst: dst.clone(), value }),
-            Operand::Vector(_) | Operand::Full(_) => {
+            // Integers beyond f32 come from a tile.
+            Operand::Immediate(value) if !is_integer || f64::from(value.abs()) < INEXACT_IN_F32 => {
+                self.emit(Engine::Dve, InstructionKind::Memset { dst: dst.clone(), value })
+            }
+            Operand::Immediate(_) | Operand::Vector(_) | Operand::Full(_) => {
                 let src = self.full_operand(node.operands[2], frame);
                 self.emit(Engine::Dve, InstructionKind::TensorCopy { dst: dst.clone(), src });
             }
