@@ -13,6 +13,7 @@ use ir::types::{Axes, TypeError};
 use ir::{Dtype, Graph, Node, Op, ValueId};
 
 use super::rowwise::{GroupPlan, ROW_ELEMENTS};
+use super::selection::selects;
 use super::storage::{Chunk, Frame, Storage, TileSet, stored_dtype};
 use super::{Lowerer, NOT_YET, Unsupported};
 use crate::map::{Grid, Map};
@@ -20,7 +21,8 @@ use crate::map::{Grid, Map};
 /// Elements of a row that are processed at a time.
 const CHUNK_ELEMENTS: usize = 2048;
 
-/// Replaces softmax and the norms over long rows by pointwise ops and reductions.
+/// Replaces softmax and the norms over long rows, and gathers with an index for each row, by pointwise
+/// ops and reductions.
 ///
 /// # Errors
 /// When the expansion does not type, which would be a fault of this function.
@@ -29,7 +31,8 @@ pub fn expand_long_rows(graph: &Graph) -> Result<Graph, TypeError> {
         let fused = matches!(node.op, Op::Softmax(_) | Op::LogSoftmax(_) | Op::RmsNorm(_) | Op::LayerNorm(_));
         fused && graph.ty(node.results[0]).shape.last().is_some_and(|&length| length > ROW_ELEMENTS)
     };
-    if !graph.nodes().any(|(_, node)| is_long(node)) {
+    let is_expanded = |node: &Node| is_long(node) || selects(graph, node);
+    if !graph.nodes().any(|(_, node)| is_expanded(node)) {
         return Ok(graph.clone());
     }
     let mut expanded = graph.with_same_inputs();
@@ -40,7 +43,7 @@ pub fn expand_long_rows(graph: &Graph) -> Result<Graph, TypeError> {
     for (_, node) in graph.nodes() {
         let operands: Vec<ValueId> =
             node.operands.iter().map(|operand| values[operand.index()].expect("operands come first")).collect();
-        let results = if is_long(node) {
+        let results = if is_expanded(node) {
             Expansion { graph: &mut expanded, node }.results(&operands)?
         } else {
             let id = expanded.push(node.op.clone(), &operands, &node.locations)?;
@@ -57,13 +60,13 @@ pub fn expand_long_rows(graph: &Graph) -> Result<Graph, TypeError> {
     Ok(expanded)
 }
 
-struct Expansion<'a> {
-    graph: &'a mut Graph,
+pub(super) struct Expansion<'a> {
+    pub graph: &'a mut Graph,
     node: &'a Node,
 }
 
 impl Expansion<'_> {
-    fn op(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> Result<ValueId, TypeError> {
+    pub(super) fn op(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> Result<ValueId, TypeError> {
         self.graph.push_value_of(op.into(), operands, &self.node.locations)
     }
 
@@ -102,6 +105,7 @@ impl Expansion<'_> {
                 let scaled = self.op(Mul, &[centered, rstd])?;
                 Ok(vec![self.affine(scaled, operands.get(1), operands.get(2))?, mean, rstd])
             }
+            Op::Gather(gather) => Ok(vec![self.selected(gather.axis, operands)?]),
             op => unreachable!("`{}` is not expanded", op.name()),
         }
     }

@@ -35,7 +35,7 @@ impl Lowerer<'_> {
                 let index_shape = &self.graph.ty(node.operands[1]).shape;
                 let single = index_shape.iter().enumerate().all(|(axis, &dim)| axis == op.axis || dim == 1);
                 if !single {
-                    return refuse("a gather over several rows with an index that is not constant");
+                    return refuse("a gather with an index for each row, of integers or of many elements");
                 }
                 self.gather_along(node.operands[0], node.operands[1], op.axis, node.results[0]);
                 Ok(())

@@ -39,6 +39,7 @@ mod panels;
 mod pointwise;
 mod reduce;
 mod rowwise;
+mod selection;
 mod sine;
 mod storage;
 
