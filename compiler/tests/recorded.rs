@@ -10,8 +10,7 @@ use compiler::verdict::Standard;
 use ir::reference::{Rounding, evaluate};
 
 /// Samples that cannot be imported, with the overloads that stand in the way.
-const UNSUPPORTED: [(&str, &[&str]); 4] = [
-    ("linear_xent_train.bw", &["aten.scatter.value"]),
+const UNSUPPORTED: [(&str, &[&str]); 3] = [
     (
         "mixtral_block_grouped_mm.inf",
         &[

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::captured::Argument;
 
 mod attention;
+mod attention_backward;
 pub(super) mod call;
 mod contract;
 mod create;
@@ -18,6 +19,7 @@ mod pointwise;
 mod promote;
 mod reduce;
 mod replace;
+mod scatter;
 mod table;
 
 pub use call::{Binding, Built, Call, MAX_ELEMENTS, Refusal};

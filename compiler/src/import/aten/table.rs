@@ -9,7 +9,10 @@ use super::call::{Built, Call, Number, Refusal};
 use super::movement::Triangle;
 use super::pointwise::HardGate;
 use super::reduce::Spread;
-use super::{attention, contract, create, index, movement, norm, pointwise, reduce, replace};
+use super::scatter::Scatter;
+use super::{
+    attention, attention_backward, contract, create, index, movement, norm, pointwise, reduce, replace, scatter,
+};
 
 /// An overload that can be imported.
 pub struct Overload {
@@ -39,6 +42,7 @@ pub static OVERLOADS: &[Overload] = &[
     row("aten._native_batch_norm_legit_no_training.default", "input weight bias running_mean running_var momentum eps", norm::batch_norm),
     row("aten._safe_softmax.default", "self dim dtype", reduce::safe_softmax),
     row("aten._scaled_dot_product_flash_attention_for_cpu.default", "query key value dropout_p is_causal * attn_mask scale", attention::attention_with_logsumexp),
+    row("aten._scaled_dot_product_flash_attention_for_cpu_backward.default", "grad_out query key value out logsumexp dropout_p is_causal * attn_mask scale", attention_backward::attention_backward),
     row("aten._softmax.default", "self dim half_to_float", |call| reduce::softmax(call, ops::Softmax)),
     row("aten._to_copy.default", "self * dtype", movement::convert),
     row("aten._unsafe_index.Tensor", "self indices", index::index),
@@ -100,6 +104,7 @@ pub static OVERLOADS: &[Overload] = &[
     row("aten.dot.default", "self tensor", |call| contract::vector_product(call, "tensor")),
     row("aten.dropout.default", "input p train", norm::plain_dropout),
     row("aten.embedding.default", "weight indices padding_idx scale_grad_by_freq sparse", index::embedding),
+    row("aten.embedding_dense_backward.default", "grad_output indices num_weights padding_idx scale_grad_by_freq", scatter::embedding_backward),
     row("aten.empty.memory_format", "size * dtype", |call| create::constant(call, 0)),
     row("aten.empty_like.default", "self * dtype", |call| create::constant_like(call, 0)),
     row("aten.empty_permuted.default", "size physical_layout * dtype", |call| create::constant(call, 0)),
@@ -126,8 +131,9 @@ pub static OVERLOADS: &[Overload] = &[
     row("aten.hardswish.default", "self", |call| pointwise::hard_gate(call, HardGate::Swish)),
     row("aten.hardtanh.default", "self min_val max_val", pointwise::hard_tanh),
     row("aten.index.Tensor", "self indices", index::index),
-    row("aten.index_copy.default", "self dim index source", index::index_copy),
-    row("aten.index_put.default", "self indices values accumulate", index::index_put),
+    row("aten.index_add.default", "self dim index source * alpha", |call| scatter::put_slices(call, Scatter::Add)),
+    row("aten.index_copy.default", "self dim index source", |call| scatter::put_slices(call, Scatter::Replace)),
+    row("aten.index_put.default", "self indices values accumulate", scatter::index_put),
     row("aten.index_select.default", "self dim index", index::index_select),
     row("aten.layer_norm.default", "input normalized_shape weight bias eps cudnn_enable", norm::plain_layer_norm),
     row("aten.le.Scalar", "self other", |call| pointwise::compare(call, ops::Le)),
@@ -194,6 +200,9 @@ pub static OVERLOADS: &[Overload] = &[
     row("aten.rsub.Tensor", "self other alpha", pointwise::subtract_from),
     row("aten.scalar_tensor.default", "s * dtype", create::scalar_tensor),
     row("aten.scaled_dot_product_attention.default", "query key value attn_mask dropout_p is_causal * scale enable_gqa", attention::attention),
+    row("aten.scatter.src", "self dim index src", |call| scatter::scatter(call, "src", Scatter::Replace)),
+    row("aten.scatter.value", "self dim index value", |call| scatter::scatter(call, "value", Scatter::Replace)),
+    row("aten.scatter_add.default", "self dim index src", |call| scatter::scatter(call, "src", Scatter::Add)),
     row("aten.select.int", "self dim index", movement::select),
     row("aten.select_scatter.default", "self src dim index", replace::select_scatter),
     row("aten.sigmoid.default", "self", |call| pointwise::float_unary(call, ops::Sigmoid)),
