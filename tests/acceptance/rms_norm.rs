@@ -82,7 +82,10 @@ fn without_its_rule_exactly_the_rms_norm_graphs_change() {
         let mut without = options(TargetName::Trn2, Numerics::Contract);
         without.disabled_rules = vec!["rms-norm".to_owned()];
         let without = compiled(&graph, &without);
-        let uses = ["rms_norm", "tiny_llama", "tiny_decode"].iter().any(|start| name.starts_with(start));
+        // A forward pass for training saves the inverse root, so that the fused op would compute it twice.
+        let is_training = name.contains("_train");
+        let uses =
+            ["rms_norm", "tiny_llama", "tiny_decode"].iter().any(|start| name.starts_with(start)) && !is_training;
         assert_eq!(with.fusions.iter().any(|fusion| fusion.op == "rms_norm"), uses, "{name}");
         assert!(!without.fusions.iter().any(|fusion| fusion.op == "rms_norm"), "{name}");
         assert_eq!(with.neff == without.neff, !uses, "{name}");

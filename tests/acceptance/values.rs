@@ -29,6 +29,19 @@ fn sample_graphs_pass_on_every_target() {
     assert_none(&faults);
 }
 
+/// Made values of these give numbers of 10^12 that say nothing: the log-sum-exp must be that of the
+/// scores. What they consist of is judged in other graphs and in `compiler/tests/scatter.rs`.
+#[test]
+fn backward_graphs_of_transformers_compile_on_every_target() {
+    for name in ["tiny_llama_train.bw", "tiny_gpt2_train_core.bw"] {
+        let graph = sample_graph(name);
+        for target in TargetName::ALL {
+            let neff = neff_of(&graph, &options(target, Numerics::Contract));
+            Executable::load(&neff).unwrap_or_else(|error| panic!("{name} {target}: {error}"));
+        }
+    }
+}
+
 #[test]
 fn sample_graphs_pass_in_every_numerics_class() {
     let mut faults = Vec::new();
