@@ -38,13 +38,13 @@ HOST_OPS = {
     "B10": [],
     "B11": [],
     "B12": [],
-    "B14": ["aten.permute.default", "aten.index_put.default"],
+    "B14": [],
     "B15": ["aten.native_dropout.default"],
     "B17": [],
     "B18": [],
     "B19": ["aten.flip.default"],
     "B20": [],
-    "B21": ["aten.unsqueeze.default", "aten.gather.default", "aten.sum.default", "aten.scatter.value"],
+    "B21": [],
     "B23": [],
     "B24": ["aten.sort.stable", "aten.sort.stable", "aten.squeeze.dim", "aten.topk.default"],
     "B25": [],
@@ -53,13 +53,7 @@ HOST_OPS = {
     "B29": [],
     "B30": ["aten.zeros.default", "aten._native_batch_norm_legit.no_stats"],
     "B31": ["aten._to_copy.default"],
-    "B32": [
-        "aten.index_put.default",
-        "aten.unsqueeze.default",
-        "aten.expand.default",
-        "aten.scatter_add.default",
-        "aten.index_put.default",
-    ],
+    "B32": [],
 }
 
 #: Cases with values that the device cannot hold: PyTorch runs the whole call.
