@@ -21,6 +21,8 @@ pub(super) struct Choice {
     pub interval_ps: u64,
     /// From the start until the results are there, when nothing else runs.
     pub delay_ps: u64,
+    /// What a cold tensor engine adds to both.
+    pub cold_ps: u64,
 }
 
 /// What a choice is besides the engine.
@@ -74,7 +76,8 @@ impl Choices {
             choices.all.push_from(std::iter::once(given).chain(others).map(|engine| {
                 let cost = cost_on(target, engine, &instruction.kind, &program.tiles);
                 let delay_ps = cost.setup_ps + cost.latency_ps;
-                Choice { engine, kind: ChoiceKind::Compute, interval_ps: cost.interval_ps, delay_ps }
+                let cold_ps = cost.stream_ps * (target.pe_cold_factor - 1);
+                Choice { engine, kind: ChoiceKind::Compute, interval_ps: cost.interval_ps, delay_ps, cold_ps }
             }));
         }
         choices
@@ -107,7 +110,7 @@ impl Choices {
             work_idx,
         };
         let interval_ps = cost.prepare_ps + target.control_ps;
-        Choice { engine, kind: ChoiceKind::Transfer(transfer), interval_ps, delay_ps }
+        Choice { engine, kind: ChoiceKind::Transfer(transfer), interval_ps, delay_ps, cold_ps: 0 }
     }
 }
 

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use ir::Program;
-use ir::program::{DmaPlace, Engine, InstructionKind, Space, Tile};
+use ir::program::{DmaPlace, DmaQueue, Engine, InstructionKind, Space, Tile};
 use ir::target::Target;
 use smallvec::SmallVec;
 
@@ -14,6 +14,7 @@ use super::dependencies::Dependencies;
 use super::pressure::{Pressure, accesses_of};
 use super::ready::Ready;
 use super::tables::{LoadedTables, TableSets};
+use super::warm_up::WarmUp;
 use crate::hazard::HazardKind;
 use crate::lists::Lists;
 
@@ -179,6 +180,9 @@ pub(super) struct Scheduler<'a> {
     sbuf: Pressure<'a>,
     psum: Pressure<'a>,
     free_ps: [u64; Engine::ALL.len()],
+    warm_up: WarmUp,
+    /// When Pool has made its latest descriptors.
+    descriptors_end_ps: u64,
     busy_ps: [u64; Engine::ALL.len()],
     /// When each engine's latest use of SBUF and of PSUM ends.
     sbuf_free_ps: [u64; Engine::ALL.len()],
@@ -220,6 +224,8 @@ impl<'a> Scheduler<'a> {
             sbuf: tasks.sbuf.pressure(limits.sbuf_bytes, n_tasks),
             psum: tasks.psum.pressure(limits.psum_banks, n_tasks),
             free_ps: [0; Engine::ALL.len()],
+            warm_up: WarmUp::new(target),
+            descriptors_end_ps: u64::MAX,
             busy_ps: [0; Engine::ALL.len()],
             sbuf_free_ps: [0; Engine::ALL.len()],
             psum_free_ps: [0; Engine::ALL.len()],
@@ -426,12 +432,23 @@ impl<'a> Scheduler<'a> {
     fn finish_ps(&self, position: usize, choice: &Choice) -> u64 {
         let start_ps = self.earliest_start(position, choice);
         match &choice.kind {
-            ChoiceKind::Compute => start_ps + choice.delay_ps,
+            ChoiceKind::Compute => start_ps + choice.delay_ps + self.cold_ps(start_ps, choice),
             ChoiceKind::Transfer(transfer) => {
-                let data_ps = start_ps + transfer.data_ps;
+                let data_ps = start_ps + self.pool_start_ps(start_ps, transfer) + transfer.data_ps;
                 self.parts(data_ps, transfer).map(|(_, end_ps)| end_ps).max().unwrap_or(data_ps)
             }
         }
+    }
+
+    /// What Pool needs before it makes descriptors, unless it comes straight from others.
+    fn pool_start_ps(&self, start_ps: u64, transfer: &Transfer) -> u64 {
+        let comes_straight = self.descriptors_end_ps == start_ps;
+        if transfer.queue == DmaQueue::Software && !comes_straight { self.target.dma_software_start_ps } else { 0 }
+    }
+
+    /// What a choice takes longer on the tensor engine when that is cold.
+    fn cold_ps(&self, start_ps: u64, choice: &Choice) -> u64 {
+        if choice.cold_ps > 0 && self.warm_up.is_cold(start_ps) { choice.cold_ps } else { 0 }
     }
 
     /// The DMA engines that a transfer uses and when each has moved its part.
@@ -455,12 +472,16 @@ impl<'a> Scheduler<'a> {
         let start_ps = self.ready_after_load(tables);
         let load_ps = if self.loaded.must_load(tables) { self.target.act_table_load_ps } else { 0 };
         self.loaded.run(tables);
-        let end_ps = start_ps + choice.interval_ps;
+        let cold_ps = self.cold_ps(start_ps, choice);
+        let end_ps = start_ps + choice.interval_ps + cold_ps;
+        if engine == Engine::Pe {
+            self.warm_up.add(start_ps, end_ps);
+        }
         self.free_ps[engine as usize] = end_ps;
-        self.busy_ps[engine as usize] += load_ps + choice.interval_ps;
+        self.busy_ps[engine as usize] += load_ps + choice.interval_ps + cold_ps;
         let done_ps = match &choice.kind {
             ChoiceKind::Compute => {
-                let done_ps = start_ps + choice.delay_ps;
+                let done_ps = start_ps + choice.delay_ps + cold_ps;
                 if !sbuf_tiles.is_empty() {
                     self.sbuf_free_ps[engine as usize] = done_ps;
                 }
@@ -471,7 +492,12 @@ impl<'a> Scheduler<'a> {
             }
             ChoiceKind::Transfer(transfer) => {
                 self.generator_free_ps[engine as usize] = start_ps + transfer.generator_ps;
-                let data_ps = start_ps + transfer.data_ps;
+                let pool_start_ps = self.pool_start_ps(start_ps, transfer);
+                self.free_ps[engine as usize] += pool_start_ps;
+                if transfer.queue == DmaQueue::Software {
+                    self.descriptors_end_ps = self.free_ps[engine as usize];
+                }
+                let data_ps = start_ps + pool_start_ps + transfer.data_ps;
                 let parts: SmallVec<[(usize, u64); 16]> = self.parts(data_ps, transfer).collect();
                 for &(engine, end_ps) in &parts {
                     self.dma_free_ps[engine] = end_ps;

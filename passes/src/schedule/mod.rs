@@ -15,6 +15,7 @@ mod list;
 mod pressure;
 mod ready;
 mod tables;
+mod warm_up;
 
 use std::fmt;
 

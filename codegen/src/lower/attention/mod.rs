@@ -46,6 +46,7 @@ impl RowBlock {
 
 /// Keys and values of one head that a group of query heads shares.
 struct Shared {
+    head: usize,
     /// By 512 keys, then by 128 features: features on partitions.
     keys: Vec<SmallVec<[TileView; 1]>>,
     /// By 128 keys: keys on partitions.
@@ -94,9 +95,10 @@ impl Lowerer<'_> {
         let mut context = self.attention_context(node, op);
         let extents = context.extents;
         for first_head in (0..extents.n_heads).step_by(extents.n_group) {
-            let shared = self.shared_operands(&context, first_head / extents.n_group);
+            let head = first_head / extents.n_group;
+            let mut shared = Shared { head, keys: Vec::new(), values: Vec::new() };
             for block in row_blocks(&context, first_head) {
-                self.row_block(&mut context, &shared, &block);
+                self.row_block(&mut context, &mut shared, &block);
             }
         }
         self.define_results(node, context);
@@ -110,7 +112,7 @@ impl Lowerer<'_> {
         let score_dtype = half(dtypes[0]).filter(|_| dtypes[0] == dtypes[1]).unwrap_or(Dtype::F32);
         // Weights of 16 bits are as exact as a result of 16 bits asks for.
         let weight_dtype = half(dtypes[2]).filter(|_| op.dtype.is_half()).unwrap_or(Dtype::F32);
-        let n_bank = (self.target.psum_bank_bytes / 4) as usize;
+        let n_bank = (self.target.psum_bank_bytes as usize / 4).min(operands::ROWS_TOGETHER);
         let lead = Shape::from_slice(&query.shape[..query.rank() - 2]);
         let mask = node.operands.get(3).map(|&mask| {
             let mut scores = lead.clone();

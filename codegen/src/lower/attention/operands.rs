@@ -3,40 +3,51 @@
 
 use std::ops::Range;
 
-use ir::program::{Engine, InstructionKind, Space, TileView};
+use ir::program::{Dim, Engine, InstructionKind, Space, TileView};
 use ir::types::Shape;
 use ir::{Dtype, types::packed_strides};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{Context, RowBlock, Shared};
 use crate::lower::Lowerer;
 use crate::lower::storage::{contiguous, layout, view};
 use crate::map::{Base, Grid, Map, N_PARTITIONS, Piece};
 
-/// Blocks of 128 rows that are loaded, and transposed, together.
-const BLOCKS_TOGETHER: usize = 4;
+/// Rows that are loaded, and transposed, together: as many keys have their scores in one bank.
+pub(super) const ROWS_TOGETHER: usize = 4 * N_PARTITIONS;
 
 impl Lowerer<'_> {
-    /// Keys and values of shared head `head`.
-    pub(super) fn shared_operands(&mut self, context: &Context, head: usize) -> Shared {
-        let n_keys = context.extents.n_keys;
-        let key = head_map(&context.operands[1], &shared_lead(context), head..head + 1);
-        let value = head_map(&context.operands[2], &shared_lead(context), head..head + 1);
-        let n_together = BLOCKS_TOGETHER * N_PARTITIONS;
-        let spans = (0..n_keys).step_by(n_together).map(|start| start..n_keys.min(start + n_together));
-        let mut shared = Shared { keys: Vec::new(), values: Vec::new() };
-        for span in spans {
-            shared.keys.push(self.turned(&key, span.clone(), context.score_dtype));
-            shared.values.extend(self.natural_rows(&value, span, context.weight_dtype));
+    /// Keys of a bank of scores with their features on partitions, made when they are first read.
+    pub(super) fn key_columns(
+        &mut self,
+        context: &Context,
+        shared: &mut Shared,
+        bank: usize,
+    ) -> SmallVec<[TileView; 1]> {
+        while shared.keys.len() <= bank {
+            let number = shared.keys.len();
+            let span = number * context.n_bank..context.extents.n_keys.min((number + 1) * context.n_bank);
+            let map = head_map(&context.operands[1], &shared_lead(context), shared.head..shared.head + 1);
+            shared.keys.push(self.turned(&map, span, context.score_dtype));
         }
-        shared
+        shared.keys[bank].clone()
+    }
+
+    /// A block of 128 values with their keys on partitions, made when they are first read.
+    pub(super) fn value_rows(&mut self, context: &Context, shared: &mut Shared, block: usize) -> TileView {
+        while shared.values.len() <= block {
+            let first = shared.values.len() * N_PARTITIONS;
+            let span = first..context.extents.n_keys.min(first + ROWS_TOGETHER);
+            let map = head_map(&context.operands[2], &shared_lead(context), shared.head..shared.head + 1);
+            shared.values.extend(self.natural_rows(&map, span, context.weight_dtype));
+        }
+        shared.values[block].clone()
     }
 
     /// The queries of a block with their features on partitions, by 128 features.
     pub(super) fn query_columns(&mut self, context: &mut Context, block: &RowBlock) -> SmallVec<[TileView; 1]> {
         let n_rows = block.n_rows();
-        let n_together = BLOCKS_TOGETHER * N_PARTITIONS;
-        let (head, first) = (block.heads.start, block.queries.start / n_together * n_together);
+        let (head, first) = (block.heads.start, block.queries.start / ROWS_TOGETHER * ROWS_TOGETHER);
         let part = |columns: &SmallVec<[TileView; 1]>| {
             let start = (block.queries.start - first) as u32;
             let cut =
@@ -47,7 +58,7 @@ impl Lowerer<'_> {
             return part(columns);
         }
         let heads = head_map(&context.operands[0], &context.lead, block.heads.clone());
-        let last = if block.heads.len() > 1 { n_rows } else { heads.shape[1].min(first + n_together) };
+        let last = if block.heads.len() > 1 { n_rows } else { heads.shape[1].min(first + ROWS_TOGETHER) };
         let columns = self.turned(&heads, first..last, context.score_dtype);
         context.queries = Some(((head, first), columns.clone()));
         part(&columns)
@@ -141,24 +152,56 @@ impl Lowerer<'_> {
     /// there, and turned.
     fn turned_back(&mut self, map: &Map, n_blocks: usize, dtype: Dtype) -> Vec<TileView> {
         let (n_rows, n_columns) = (map.shape[1], map.shape[2]);
-        let rows = |block: usize| block * N_PARTITIONS..n_rows.min((block + 1) * N_PARTITIONS);
-        let tiles: Vec<TileView> = (0..n_blocks)
+        let n_whole = n_rows / N_PARTITIONS;
+        let whole = self.new_tile("turned", Space::Sbuf, dtype, N_PARTITIONS as u8, n_whole * n_columns);
+        let mut views: Vec<TileView> = (0..n_whole)
             .map(|block| {
-                let tile = self.new_tile("turned", Space::Sbuf, dtype, rows(block).len() as u8, n_columns);
-                self.whole(tile)
+                let at = (block * n_columns) as u32;
+                view(whole, N_PARTITIONS as u8, at, contiguous(n_columns), dtype)
             })
             .collect();
+        if n_whole < n_blocks {
+            let n_rest = (n_rows % N_PARTITIONS) as u8;
+            let tile = self.new_tile("turned", Space::Sbuf, dtype, n_rest, n_columns);
+            views.push(self.whole(tile));
+        }
         let turned = map.transpose(&[0, 2, 1]);
         for start in (0..n_columns).step_by(N_PARTITIONS) {
             let columns = start..n_columns.min(start + N_PARTITIONS);
             let source = self.rows_of_heads(&turned.slice(1, columns.start, columns.end, 1), dtype);
-            for (block, tile) in tiles.iter().enumerate() {
-                let data = column_view(&source, &rows(block));
-                let dims = contiguous(columns.len());
-                self.transpose(TileView { offset: tile.offset + start as u32, dims, ..tile.clone() }, data);
-            }
+            let part = |block: usize| {
+                let rows = block * N_PARTITIONS..n_rows.min((block + 1) * N_PARTITIONS);
+                column_view(&source, &rows)
+            };
+            let to: Vec<TileView> = views.iter().map(|block| column_view(block, &columns)).collect();
+            self.transpose_side_by_side((0..n_whole).map(part).collect(), &to[..n_whole], n_columns);
+            self.transpose_side_by_side((n_whole..n_blocks).map(part).collect(), &to[n_whole..], n_columns);
         }
-        tiles
+        views
+    }
+
+    /// Transposes blocks of equal shape into parts of one tile that lie `step` elements apart, in one
+    /// eviction.
+    fn transpose_side_by_side(&mut self, blocks: Vec<TileView>, to: &[TileView], step: usize) {
+        let Some(first) = to.first() else { return };
+        let n_columns = first.n_elements();
+        let padded = padded(n_columns, first.dtype);
+        let fits = blocks.len() * padded * first.dtype.size_bytes() <= self.target.psum_bank_bytes as usize;
+        if !fits || !self.target.pe_exact_transpose {
+            for (data, dst) in blocks.into_iter().zip(to) {
+                self.transpose(dst.clone(), data);
+            }
+            return;
+        }
+        let n_blocks = blocks.len();
+        let psum = self.new_tile("transpose", Space::Psum, first.dtype, first.n_partitions, n_blocks * padded);
+        let at =
+            |index: usize| view(psum, first.n_partitions, (index * padded) as u32, contiguous(n_columns), first.dtype);
+        for (index, data) in blocks.into_iter().enumerate() {
+            self.emit(Engine::Pe, InstructionKind::Transpose { dst: at(index), data });
+        }
+        let (dst, src) = (blocks_view(first.clone(), n_blocks, step), blocks_view(at(0), n_blocks, padded));
+        self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src });
     }
 
     /// Whole blocks of 128 rows in one tile, filled by as few transfers as there are pieces.
@@ -199,6 +242,21 @@ impl Lowerer<'_> {
         self.emit(Engine::Dve, InstructionKind::TensorCopy { dst: dst.clone(), src: found });
         Some(dst)
     }
+}
+
+/// Blocks that lie `step` elements apart as one view.
+pub(super) fn blocks_view(first: TileView, n_blocks: usize, step: usize) -> TileView {
+    let n_rows = first.n_elements();
+    if step == n_rows || n_blocks == 1 {
+        return TileView { dims: contiguous(n_blocks * n_rows), ..first };
+    }
+    let dims = smallvec![Dim { step: step as i16, count: n_blocks as u16 }, Dim { step: 1, count: n_rows as u16 }];
+    TileView { dims, ..first }
+}
+
+/// Elements after which PE may write again: it writes whole words of PSUM.
+pub(super) fn padded(n_elements: usize, dtype: Dtype) -> usize {
+    n_elements.next_multiple_of((4 / dtype.size_bytes()).max(1))
 }
 
 /// Leading dimensions of keys and values.

@@ -9,7 +9,7 @@ use ir::program::{
 };
 use smallvec::{SmallVec, smallvec};
 
-use super::operands::head_map;
+use super::operands::{blocks_view, head_map, padded};
 use super::{Context, RowBlock, Shared, scalar};
 use crate::lower::Lowerer;
 use crate::lower::functions::power_of_two;
@@ -38,14 +38,15 @@ pub(super) type MaskKey = (usize, usize, usize, (usize, usize));
 
 /// Statistics and weighted sum of the chunks so far.
 struct Online {
-    largest: TileView,
+    /// -scale * max.
+    shift: TileView,
     sum: TileView,
     total: TileView,
 }
 
 impl Lowerer<'_> {
     /// Computes a block of rows.
-    pub(super) fn row_block(&mut self, context: &mut Context, shared: &Shared, block: &RowBlock) {
+    pub(super) fn row_block(&mut self, context: &mut Context, shared: &mut Shared, block: &RowBlock) {
         let n_visible = n_visible(context, block);
         if n_visible == 0 {
             return self.empty_block(context, block);
@@ -59,25 +60,25 @@ impl Lowerer<'_> {
         let mut last = None;
         for chunk in &chunks {
             let scores = self.scores(context, shared, block, &queries, chunk.clone());
-            let (largest, sums, total) = self.chunk(context, shared, (scores, chunk.start), online.as_ref());
+            let (shift, sums, total) = self.chunk(context, shared, (scores, chunk.start), online.as_ref());
             if chunks.len() > 1 {
-                online = Some(self.merge(context, online, (largest.clone(), sums.clone(), total.clone())));
+                online = Some(self.merge(context, online, (shift.clone(), sums.clone(), total.clone())));
             }
-            last = Some((largest, sums, total));
+            last = Some((shift, sums, total));
         }
-        let Some((largest, sum, total)) = last else { return };
-        let (largest, sum, total) = match online {
-            Some(online) => (online.largest, online.sum, vec![online.total]),
-            None => (largest, sum, total),
+        let Some((shift, sum, total)) = last else { return };
+        let (shift, sum, total) = match online {
+            Some(online) => (online.shift, online.sum, vec![online.total]),
+            None => (shift, sum, total),
         };
-        self.finish_rows(context, block, (largest, sum, total));
+        self.finish_rows(context, block, (shift, sum, total));
     }
 
     /// Scores of a chunk of keys, by bank: in PSUM, or with the mask in SBUF and scaled.
     fn scores(
         &mut self,
         context: &mut Context,
-        shared: &Shared,
+        shared: &mut Shared,
         block: &RowBlock,
         queries: &[TileView],
         chunk: Range<usize>,
@@ -88,8 +89,8 @@ impl Lowerer<'_> {
             let keys = start..chunk.end.min(start + context.n_bank);
             let psum = self.new_tile("scores", Space::Psum, Dtype::F32, n_rows as u8, keys.len());
             let product = self.whole(psum);
-            let columns = &shared.keys[start / context.n_bank];
-            for (position, (query, key)) in queries.iter().zip(columns).enumerate() {
+            let columns = self.key_columns(context, shared, start / context.n_bank);
+            for (position, (query, key)) in queries.iter().zip(&columns).enumerate() {
                 let moving = TileView { dims: contiguous(keys.len()), ..key.clone() };
                 let (dst, stationary) = (product.clone(), query.clone());
                 self.emit(Engine::Pe, InstructionKind::Matmul { dst, stationary, moving, accumulate: position > 0 });
@@ -202,37 +203,54 @@ impl Lowerer<'_> {
     fn chunk(
         &mut self,
         context: &Context,
-        shared: &Shared,
+        shared: &mut Shared,
         (scores, first_key): (Vec<TileView>, usize),
         online: Option<&Online>,
     ) -> (TileView, TileView, Vec<TileView>) {
-        let mut largest = self.over_banks(&scores, AluOp::Max);
-        let n_rows = usize::from(largest.n_partitions);
+        let (mut shift, factor) = self.shift_of(context, &scores);
+        let n_rows = usize::from(shift.n_partitions);
         if !context.is_direct {
             // exp(-inf - max) is 0 for a max that is finite.
-            self.emit(Engine::Dve, scalar(&largest.clone(), &largest, AluOp::Max, f32::MIN));
+            self.emit(Engine::Dve, scalar(&shift.clone(), &shift, AluOp::Min, f32::MAX));
         }
         if let Some(online) = online {
             let merged = self.statistics_column(n_rows);
-            self.pair(&merged, &largest, &online.largest, AluOp::Max);
-            largest = merged;
+            self.pair(&merged, &shift, &online.shift, AluOp::Min);
+            shift = merged;
         }
-        let bias = self.statistics_column(n_rows);
-        self.emit(Engine::Dve, scalar(&bias, &largest, AluOp::Multiply, -score_scale(context)));
-        let (weights, sums) = self.exponentials_of(context, &scores, &bias);
+        let (weights, sums) = self.exponentials_of(context, &scores, (&shift, factor));
         let total = self.weighted_sum(context, shared, &weights, first_key);
-        (largest, sums, total)
+        (shift, sums, total)
     }
 
-    /// A reduction over the rows of all banks.
-    fn over_banks(&mut self, banks: &[TileView], op: AluOp) -> TileView {
-        let n_rows = usize::from(banks[0].n_partitions);
-        let tile = self.new_tile("statistics", Space::Sbuf, Dtype::F32, n_rows as u8, banks.len());
-        for (position, bank) in banks.iter().enumerate() {
-            let dst = view(tile, n_rows as u8, position as u32, SmallVec::new(), Dtype::F32);
-            self.reduce_columns(dst, bank, op);
-        }
-        self.combined(tile, banks.len(), op)
+    /// -scale * max of each row, and what the exponentials multiply the scores with.
+    ///
+    /// Scores of one bank are replaced by -scale * score on the way, which leaves nothing to compute
+    /// between the last score and the first exponential; the maxima of several are scaled alone.
+    fn shift_of(&mut self, context: &Context, banks: &[TileView]) -> (TileView, f32) {
+        let (n_rows, scale) = (banks[0].n_partitions, score_scale(context));
+        let (data, factor) = match banks {
+            [bank] => (bank.clone(), -1.0),
+            _ => {
+                let tile = self.new_tile("statistics", Space::Sbuf, Dtype::F32, n_rows, banks.len());
+                for (position, bank) in banks.iter().enumerate() {
+                    let dst = view(tile, n_rows, position as u32, SmallVec::new(), Dtype::F32);
+                    self.reduce_columns(dst, bank, AluOp::Max);
+                }
+                (self.whole(tile), scale)
+            }
+        };
+        let shift = self.statistics_column(usize::from(n_rows));
+        let kind = InstructionKind::TensorScalarReduce {
+            dst: data.clone(),
+            data,
+            op0: AluOp::Multiply,
+            operand0: ScalarOperand::Immediate(-scale),
+            reduce_op: AluOp::Min,
+            reduce_result: shift.clone(),
+        };
+        self.emit(Engine::Dve, kind);
+        (shift, factor)
     }
 
     fn reduce_columns(&mut self, dst: TileView, data: &TileView, op: AluOp) {
@@ -257,14 +275,14 @@ impl Lowerer<'_> {
         self.whole(tile)
     }
 
-    /// exp(scale * score + bias) by bank, and its row sums.
+    /// exp(factor * score + shift) by bank, and its row sums.
     fn exponentials_of(
         &mut self,
         context: &Context,
         scores: &[TileView],
-        bias: &TileView,
+        (shift, factor): (&TileView, f32),
     ) -> (Vec<TileView>, TileView) {
-        let n_rows = bias.n_partitions;
+        let n_rows = shift.n_partitions;
         let sums = self.new_tile("statistics", Space::Sbuf, Dtype::F32, n_rows, scores.len());
         let mut weights = Vec::new();
         for (position, data) in scores.iter().enumerate() {
@@ -274,8 +292,8 @@ impl Lowerer<'_> {
                 function: ActivationFunction::Exp,
                 dst: dst.clone(),
                 data: data.clone(),
-                scale: ScalarOperand::Immediate(score_scale(context)),
-                bias: ScalarOperand::Vector(bias.clone()),
+                scale: ScalarOperand::Immediate(factor),
+                bias: ScalarOperand::Vector(shift.clone()),
                 reduce: Some(ReduceCommand::ResetReduce),
                 reduce_result: Some(view(sums, n_rows, position as u32, SmallVec::new(), Dtype::F32)),
             };
@@ -289,7 +307,7 @@ impl Lowerer<'_> {
     fn weighted_sum(
         &mut self,
         context: &Context,
-        shared: &Shared,
+        shared: &mut Shared,
         weights: &[TileView],
         first_key: usize,
     ) -> Vec<TileView> {
@@ -304,7 +322,7 @@ impl Lowerer<'_> {
         let mut key = first_key;
         for bank in weights {
             for stationary in self.turned_weights(bank) {
-                let values = &shared.values[key / N_PARTITIONS];
+                let values = self.value_rows(context, shared, key / N_PARTITIONS);
                 for (start, total) in &totals {
                     let moving = TileView {
                         n_partitions: stationary.n_partitions,
@@ -326,8 +344,7 @@ impl Lowerer<'_> {
     fn turned_weights(&mut self, weights: &TileView) -> Vec<TileView> {
         let dtype = weights.dtype;
         let (n_rows, n_keys) = (usize::from(weights.n_partitions), weights.n_elements());
-        // PE writes whole words of PSUM.
-        let step = n_rows.next_multiple_of(4 / dtype.size_bytes().min(4));
+        let step = padded(n_rows, dtype);
         let n_whole = n_keys / N_PARTITIONS;
         let mut turned = Vec::new();
         let part = |start: usize, count: usize| TileView {
@@ -363,7 +380,7 @@ impl Lowerer<'_> {
         &mut self,
         context: &Context,
         before: Option<Online>,
-        (largest, sum, products): (TileView, TileView, Vec<TileView>),
+        (shift, sum, products): (TileView, TileView, Vec<TileView>),
     ) -> Online {
         let n_rows = usize::from(sum.n_partitions);
         let tile = self.new_tile("attended", Space::Sbuf, Dtype::F32, n_rows as u8, context.extents.n_values);
@@ -376,22 +393,19 @@ impl Lowerer<'_> {
                 let (dst, src) = (part(start, product), product.clone());
                 self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src });
             }
-            return Online { largest, sum, total: self.whole(tile) };
+            return Online { shift, sum, total: self.whole(tile) };
         };
-        // Of the maximum, scaled with the same bias as the chunk's scores.
-        let (bias, factor, total) =
-            (self.statistics_column(n_rows), self.statistics_column(n_rows), self.statistics_column(n_rows));
-        let scale = score_scale(context);
-        self.emit(Engine::Dve, scalar(&bias, &largest, AluOp::Multiply, -scale));
-        let (scale, bias) = (ScalarOperand::Immediate(scale), ScalarOperand::Vector(bias));
-        self.emit_activation(ActivationFunction::Exp, factor.clone(), before.largest, scale, bias);
+        // exp(old max - new max)
+        let (factor, total) = (self.statistics_column(n_rows), self.statistics_column(n_rows));
+        let (scale, bias) = (ScalarOperand::Immediate(-1.0), ScalarOperand::Vector(shift.clone()));
+        self.emit_activation(ActivationFunction::Exp, factor.clone(), before.shift, scale, bias);
         self.rescaled(total.clone(), before.sum, &factor, sum);
         for (&start, product) in starts.iter().zip(&products) {
             let dims = contiguous(product.n_elements());
             let old = TileView { offset: start as u32, dims, ..before.total.clone() };
             self.rescaled(part(start, product), old, &factor, product.clone());
         }
-        Online { largest, sum: total, total: self.whole(tile) }
+        Online { shift, sum: total, total: self.whole(tile) }
     }
 
     /// dst = old * factor + new.
@@ -414,7 +428,7 @@ impl Lowerer<'_> {
         &mut self,
         context: &mut Context,
         block: &RowBlock,
-        (largest, sum, total): (TileView, TileView, Vec<TileView>),
+        (shift, sum, total): (TileView, TileView, Vec<TileView>),
     ) {
         let n_rows = block.n_rows();
         let keep = self.kept_rows(context, block, &sum);
@@ -448,32 +462,22 @@ impl Lowerer<'_> {
         }
         self.store_rows(context, block.heads.len());
         if context.op.logsumexp {
-            self.logarithms(context, block, (largest, sum, keep));
+            self.logarithms(context, block, (shift, sum, keep));
         }
     }
 
-    /// log(sum) + scale * max.
+    /// log(sum) - shift.
     fn logarithms(
         &mut self,
         context: &mut Context,
         block: &RowBlock,
-        (largest, sum, keep): (TileView, TileView, Option<TileView>),
+        (shift, sum, keep): (TileView, TileView, Option<TileView>),
     ) {
         let dst = self.logarithm_view(context, block);
         let logarithm = self.statistics_column(block.n_rows());
         let (one, zero) = (ScalarOperand::Immediate(1.0), ScalarOperand::Immediate(-0.0));
         self.emit_activation(ActivationFunction::Log, logarithm.clone(), sum, one, zero);
-        let kind = InstructionKind::ScalarTensorTensor {
-            dst: dst.clone(),
-            data: largest,
-            op0: AluOp::Multiply,
-            operand0: ScalarOperand::Immediate(score_scale(context)),
-            reverse0: false,
-            op1: AluOp::Add,
-            operand1: logarithm,
-            reverse1: false,
-        };
-        self.emit(Engine::Dve, kind);
+        self.pair(&dst, &logarithm, &shift, AluOp::Subtract);
         if let Some(keep) = keep {
             self.pair(&dst, &dst, &keep, AluOp::Multiply);
         }
@@ -578,14 +582,4 @@ pub(super) fn is_plain_scale(scale: f32) -> bool {
 /// What exponentials multiply scores with.
 fn score_scale(context: &Context) -> f32 {
     if context.is_direct { context.op.scale.get() } else { 1.0 }
-}
-
-/// Blocks that lie `step` elements apart as one view.
-fn blocks_view(first: TileView, n_blocks: usize, step: usize) -> TileView {
-    let n_rows = first.n_elements();
-    if step == n_rows {
-        return TileView { dims: contiguous(n_blocks * n_rows), ..first };
-    }
-    let dims = smallvec![Dim { step: step as i16, count: n_blocks as u16 }, Dim { step: 1, count: n_rows as u16 }];
-    TileView { dims, ..first }
 }
