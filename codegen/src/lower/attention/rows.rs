@@ -432,12 +432,16 @@ impl Lowerer<'_> {
     ) {
         let n_rows = block.n_rows();
         let keep = self.kept_rows(context, block, &sum);
-        if !context.is_direct && context.op.empty == EmptyRow::Zero {
-            self.emit(Engine::Dve, scalar(&sum.clone(), &sum, AluOp::Max, LEAST_SUM));
+        let mut least = sum.clone();
+        if !context.is_direct {
+            least = self.statistics_column(n_rows);
+            self.emit(Engine::Dve, scalar(&least, &sum, AluOp::Max, LEAST_SUM));
         }
         let inverse = self.statistics_column(n_rows);
-        self.emit(Engine::Dve, InstructionKind::Reciprocal { dst: inverse.clone(), data: sum.clone() });
-        if let Some(keep) = keep.as_ref().filter(|_| context.op.causal.is_some()) {
+        // Zeros divided by 0 are NaN.
+        let data = if context.op.empty == EmptyRow::Nan { sum } else { least.clone() };
+        self.emit(Engine::Dve, InstructionKind::Reciprocal { dst: inverse.clone(), data });
+        if let Some(keep) = keep.as_ref().filter(|_| context.is_direct) {
             self.pair(&inverse.clone(), &inverse, keep, AluOp::Multiply);
         }
         let result = self.attended_view(context, block);
@@ -462,7 +466,7 @@ impl Lowerer<'_> {
         }
         self.store_rows(context, block.heads.len());
         if context.op.logsumexp {
-            self.logarithms(context, block, (shift, sum, keep));
+            self.logarithms(context, block, (shift, least, keep));
         }
     }
 
@@ -484,32 +488,25 @@ impl Lowerer<'_> {
     }
 
     /// 1 for rows with a key; 0, or NaN, for those without. `None` where all rows have one, or the
-    /// statistics say so by themselves.
+    /// sums say so and nothing but they is wanted.
     fn kept_rows(&mut self, context: &Context, block: &RowBlock, sum: &TileView) -> Option<TileView> {
         let n_rows = block.n_rows();
-        let keep = match context.op.causal {
-            Some(offset) if block.queries.start as i64 + offset < 0 => {
-                let (count, keep) =
-                    (self.new_tile("rows", Space::Sbuf, Dtype::I32, n_rows as u8, 1), self.statistics_column(n_rows));
-                let dst = self.whole(count);
-                let first = (block.queries.start as i64 + offset).max(i64::from(i32::MIN)) as i32;
-                let kind = InstructionKind::Iota {
-                    dst: dst.clone(),
-                    steps: SmallVec::new(),
-                    offset: first,
-                    channel_multiplier: 1,
-                };
-                self.emit(Engine::Pool, kind);
-                self.emit(Engine::Dve, scalar(&keep, &dst, AluOp::GreaterEqual, 0.0));
-                keep
-            }
-            Some(_) | None if context.mask.is_some() && context.op.logsumexp => {
-                let keep = self.statistics_column(n_rows);
-                self.emit(Engine::Dve, scalar(&keep, sum, AluOp::Greater, 0.0));
-                keep
-            }
-            Some(_) | None => return None,
-        };
+        let first = context.op.causal.map_or(0, |offset| offset.saturating_add(block.queries.start as i64));
+        let keep = self.statistics_column(n_rows);
+        if !context.is_direct && context.op.logsumexp {
+            self.emit(Engine::Dve, scalar(&keep, sum, AluOp::Greater, 0.0));
+        } else if context.is_direct && first < 0 {
+            // Sums of excluded scores alone are sums of ones: the row's number tells.
+            let tile = self.new_tile("rows", Space::Sbuf, Dtype::I32, n_rows as u8, 1);
+            let dst = self.whole(tile);
+            let offset = first.max(i64::from(i32::MIN)) as i32;
+            let kind =
+                InstructionKind::Iota { dst: dst.clone(), steps: SmallVec::new(), offset, channel_multiplier: 1 };
+            self.emit(Engine::Pool, kind);
+            self.emit(Engine::Dve, scalar(&keep, &dst, AluOp::GreaterEqual, 0.0));
+        } else {
+            return None;
+        }
         if context.op.empty == EmptyRow::Nan {
             let inverse = self.statistics_column(n_rows);
             self.emit(Engine::Dve, InstructionKind::Reciprocal { dst: inverse.clone(), data: keep.clone() });
