@@ -92,7 +92,7 @@ fn bound_of(node: &Node, known: &[Option<Known>]) -> Option<Bound> {
     };
     match known[mask.index()]? {
         Known::All(true) => Some(Bound::Nothing),
-        Known::Number(number) if number == 0.0 => Some(Bound::Nothing),
+        Known::Number(0.0) => Some(Bound::Nothing),
         Known::UpTo(offset) | Known::Added(offset) => Some(Bound::Causal(offset)),
         Known::All(false) | Known::Number(_) | Known::Affine { .. } | Known::After(_) => None,
     }

@@ -224,7 +224,7 @@ impl OpDef for Attention {
             return Err(clash());
         }
         let (lead, shared) = (&query.shape[..rank - 2], &key.shape[..rank - 2]);
-        let same_batches = lead.len() == 0 || lead[..rank - 3] == shared[..rank - 3];
+        let same_batches = lead.is_empty() || lead[..rank - 3] == shared[..rank - 3];
         let is_grouped = match (lead.last(), shared.last()) {
             (Some(&n_heads), Some(&n_shared)) => n_heads == n_shared || n_shared > 0 && n_heads % n_shared == 0,
             (_, _) => true,

@@ -8,6 +8,7 @@
 //! hold scores for are taken in chunks, whose sums and products are rescaled to the larger maximum
 //! (online softmax); statistics are f32 throughout.
 
+mod masks;
 mod operands;
 mod rows;
 
@@ -44,11 +45,14 @@ impl RowBlock {
     }
 }
 
+/// Rows of a matrix with their columns on partitions, by 128 columns.
+type Columns = SmallVec<[TileView; 1]>;
+
 /// Keys and values of one head that a group of query heads shares.
 struct Shared {
     head: usize,
     /// By 512 keys, then by 128 features: features on partitions.
-    keys: Vec<SmallVec<[TileView; 1]>>,
+    keys: Vec<Columns>,
     /// By 128 keys: keys on partitions.
     values: Vec<TileView>,
 }
@@ -70,11 +74,11 @@ struct Context {
     n_bank: usize,
     /// Exponentials read PSUM and apply the scale; else scores are scaled and masked in SBUF first.
     is_direct: bool,
-    triangle: Option<rows::Triangle>,
+    triangle: Option<masks::Triangle>,
     /// Columns of the queries that several blocks share, with their head and first query.
-    queries: Option<((usize, usize), SmallVec<[TileView; 1]>)>,
+    queries: Option<((usize, usize), Columns)>,
     /// Masks on chip, by what they depend on.
-    masks: BTreeMap<rows::MaskKey, TileView>,
+    masks: BTreeMap<masks::MaskKey, TileView>,
     results: Results,
 }
 

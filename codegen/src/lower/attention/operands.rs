@@ -8,7 +8,7 @@ use ir::types::Shape;
 use ir::{Dtype, types::packed_strides};
 use smallvec::{SmallVec, smallvec};
 
-use super::{Context, RowBlock, Shared};
+use super::{Columns, Context, RowBlock, Shared};
 use crate::lower::Lowerer;
 use crate::lower::storage::{contiguous, layout, view};
 use crate::map::{Base, Grid, Map, N_PARTITIONS, Piece};
@@ -18,12 +18,7 @@ pub(super) const ROWS_TOGETHER: usize = 4 * N_PARTITIONS;
 
 impl Lowerer<'_> {
     /// Keys of a bank of scores with their features on partitions, made when they are first read.
-    pub(super) fn key_columns(
-        &mut self,
-        context: &Context,
-        shared: &mut Shared,
-        bank: usize,
-    ) -> SmallVec<[TileView; 1]> {
+    pub(super) fn key_columns(&mut self, context: &Context, shared: &mut Shared, bank: usize) -> Columns {
         while shared.keys.len() <= bank {
             let number = shared.keys.len();
             let span = number * context.n_bank..context.extents.n_keys.min((number + 1) * context.n_bank);
@@ -45,10 +40,10 @@ impl Lowerer<'_> {
     }
 
     /// The queries of a block with their features on partitions, by 128 features.
-    pub(super) fn query_columns(&mut self, context: &mut Context, block: &RowBlock) -> SmallVec<[TileView; 1]> {
+    pub(super) fn query_columns(&mut self, context: &mut Context, block: &RowBlock) -> Columns {
         let n_rows = block.n_rows();
         let (head, first) = (block.heads.start, block.queries.start / ROWS_TOGETHER * ROWS_TOGETHER);
-        let part = |columns: &SmallVec<[TileView; 1]>| {
+        let part = |columns: &Columns| {
             let start = (block.queries.start - first) as u32;
             let cut =
                 |view: &TileView| TileView { offset: view.offset + start, dims: contiguous(n_rows), ..view.clone() };
@@ -66,7 +61,7 @@ impl Lowerer<'_> {
 
     /// Rows of a map [heads, rows, columns] with the columns on partitions, by 128 columns. Rows count
     /// through all heads.
-    fn turned(&mut self, map: &Map, rows: Range<usize>, dtype: Dtype) -> SmallVec<[TileView; 1]> {
+    fn turned(&mut self, map: &Map, rows: Range<usize>, dtype: Dtype) -> Columns {
         let n_columns = map.shape[2];
         let slices: SmallVec<[Range<usize>; 1]> =
             (0..n_columns).step_by(N_PARTITIONS).map(|start| start..n_columns.min(start + N_PARTITIONS)).collect();
