@@ -14,7 +14,7 @@ use ir::{Dtype, ValueId};
 use smallvec::{SmallVec, smallvec};
 
 use super::Lowerer;
-use super::storage::{contiguous, layout, restrict, stored_dtype, view};
+use super::storage::{contiguous, layout, padded, restrict, stored_dtype, view};
 use crate::map::{Axis, Base, Grid, Map, N_PARTITIONS, Piece};
 
 /// Columns of a row that are loaded at a time to be turned.
@@ -312,13 +312,16 @@ impl Lowerer<'_> {
             return;
         }
         let dtype = data[0].dtype;
-        let psum = self.new_tile("transpose", Space::Psum, dtype, width as u8, data.len() * n_rows);
+        let through_step = padded(n_rows, dtype);
+        let psum = self.new_tile("transpose", Space::Psum, dtype, width as u8, data.len() * through_step);
         for (index, part) in data.iter().enumerate() {
-            let through = view(psum, width as u8, (index * n_rows) as u32, contiguous(n_rows), dtype);
+            let through = view(psum, width as u8, (index * through_step) as u32, contiguous(n_rows), dtype);
             self.emit(Engine::Pe, InstructionKind::Transpose { dst: through, data: part.clone() });
         }
-        let dims: SmallVec<[Dim; 4]> =
-            smallvec![Dim { step: n_rows as i16, count: data.len() as u16 }, Dim { step: 1, count: n_rows as u16 }];
+        let dims: SmallVec<[Dim; 4]> = smallvec![
+            Dim { step: through_step as i16, count: data.len() as u16 },
+            Dim { step: 1, count: n_rows as u16 }
+        ];
         let src = view(psum, width as u8, 0, dims, dtype);
         self.emit(Engine::Dve, InstructionKind::TensorCopy { dst, src });
     }

@@ -630,6 +630,11 @@ pub(super) fn view(tile: TileId, n_partitions: u8, offset: u32, dims: SmallVec<[
     TileView { tile, partition: 0, n_partitions, offset, dims, dtype }
 }
 
+/// Elements after which PE may write again: it writes whole words of PSUM.
+pub(super) fn padded(n_elements: usize, dtype: Dtype) -> usize {
+    n_elements.next_multiple_of((4 / dtype.size_bytes()).max(1))
+}
+
 /// The dimensions of a packed run.
 pub(super) fn contiguous(n_elements: usize) -> SmallVec<[Dim; 4]> {
     let mut dims = SmallVec::new();

@@ -10,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Columns, Context, RowBlock, Shared};
 use crate::lower::Lowerer;
-use crate::lower::storage::{contiguous, layout, view};
+use crate::lower::storage::{contiguous, layout, padded, view};
 use crate::map::{Base, Grid, Map, N_PARTITIONS, Piece};
 
 /// Rows that are loaded, and transposed, together: as many keys have their scores in one bank.
@@ -247,11 +247,6 @@ pub(super) fn blocks_view(first: TileView, n_blocks: usize, step: usize) -> Tile
     }
     let dims = smallvec![Dim { step: step as i16, count: n_blocks as u16 }, Dim { step: 1, count: n_rows as u16 }];
     TileView { dims, ..first }
-}
-
-/// Elements after which PE may write again: it writes whole words of PSUM.
-pub(super) fn padded(n_elements: usize, dtype: Dtype) -> usize {
-    n_elements.next_multiple_of((4 / dtype.size_bytes()).max(1))
 }
 
 /// Leading dimensions of keys and values.

@@ -9,11 +9,11 @@ use ir::program::{
 };
 use smallvec::{SmallVec, smallvec};
 
-use super::operands::{blocks_view, padded};
+use super::operands::blocks_view;
 use super::{Context, RowBlock, Shared, scalar};
 use crate::lower::Lowerer;
 use crate::lower::functions::power_of_two;
-use crate::lower::storage::{contiguous, view};
+use crate::lower::storage::{contiguous, padded, view};
 use crate::map::N_PARTITIONS;
 
 /// Sums of rows with a key are at least exp(0), up to rounding.
@@ -324,7 +324,7 @@ impl Lowerer<'_> {
         let n_rows = block.n_rows();
         let keep = self.kept_rows(context, block, &sum);
         let mut least = sum.clone();
-        if !context.is_direct {
+        if !context.is_direct && (context.op.empty == EmptyRow::Zero || context.op.logsumexp) {
             least = self.statistics_column(n_rows);
             self.emit(Engine::Dve, scalar(&least, &sum, AluOp::Max, LEAST_SUM));
         }
@@ -383,10 +383,13 @@ impl Lowerer<'_> {
     fn kept_rows(&mut self, context: &Context, block: &RowBlock, sum: &TileView) -> Option<TileView> {
         let n_rows = block.n_rows();
         let first = context.op.causal.map_or(0, |offset| offset.saturating_add(block.queries.start as i64));
+        if !(context.is_direct && first < 0 || !context.is_direct && context.op.logsumexp) {
+            return None;
+        }
         let keep = self.statistics_column(n_rows);
-        if !context.is_direct && context.op.logsumexp {
+        if !context.is_direct {
             self.emit(Engine::Dve, scalar(&keep, sum, AluOp::Greater, 0.0));
-        } else if context.is_direct && first < 0 {
+        } else {
             // Sums of excluded scores alone are sums of ones: the row's number tells.
             let tile = self.new_tile("rows", Space::Sbuf, Dtype::I32, n_rows as u8, 1);
             let dst = self.whole(tile);
@@ -395,8 +398,6 @@ impl Lowerer<'_> {
                 InstructionKind::Iota { dst: dst.clone(), steps: SmallVec::new(), offset, channel_multiplier: 1 };
             self.emit(Engine::Pool, kind);
             self.emit(Engine::Dve, scalar(&keep, &dst, AluOp::GreaterEqual, 0.0));
-        } else {
-            return None;
         }
         if context.op.empty == EmptyRow::Nan {
             let inverse = self.statistics_column(n_rows);
