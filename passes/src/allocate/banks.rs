@@ -12,7 +12,7 @@ use ir::program::{Instruction, InstructionKind, Space, TileId};
 use ir::target::Target;
 
 use super::live::LiveRange;
-use super::pack::{Block, Boundaries, pack};
+use super::packing::{Block, Boundaries, pack_within};
 
 /// Start bytes of the PSUM tiles, in the order of `tiles`; `None` if they do not fit.
 pub(super) fn color_banks(program: &Program, target: &Target, tiles: &[(TileId, LiveRange)]) -> Option<Vec<u64>> {
@@ -29,7 +29,7 @@ pub(super) fn color_banks(program: &Program, target: &Target, tiles: &[(TileId, 
         let blocks: Vec<Block> = tiles.iter().map(block).collect();
         let boundaries = Boundaries::Every(u64::from(target.psum_bank_bytes));
         let fits_bank = blocks.iter().all(|block| block.size <= u64::from(target.psum_bank_bytes));
-        let packing = if fits_bank { pack(&blocks, u64::from(target.psum_bytes()), boundaries) } else { None };
+        let packing = if fits_bank { pack_within(&blocks, u64::from(target.psum_bytes()), boundaries) } else { None };
         packing.map(|packing| packing.offsets)
     })
 }

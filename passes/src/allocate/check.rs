@@ -1,6 +1,8 @@
 //! Proves that no two tiles that are live at the same position share a byte, and that every tile
 //! lies where its memory allows. Shares no code with the placement.
 
+use std::ops::Range;
+
 use ir::Program;
 use ir::program::verify::ProgramFault;
 use ir::program::{DmaPlace, Space, Tile, TileAddress};
@@ -25,16 +27,20 @@ pub fn check_allocation(program: &Program) -> Vec<ProgramFault> {
         .filter_map(|(tile_idx, range)| range.map(|(first, last)| (first, tile_idx, last)))
         .collect();
     starting.sort_unstable();
-    let mut live: Vec<(usize, usize)> = Vec::new();
+    let mut live: Vec<Placed> = Vec::new();
     for (first, tile_idx, last) in starting {
-        live.retain(|&(_, other_last)| other_last >= first);
-        for &(other_idx, _) in &live {
-            if share_bytes(&program.tiles[tile_idx], &program.tiles[other_idx]) {
-                let message = format!("tiles %t{other_idx} and %t{tile_idx} share bytes while both are live");
+        let Some(placed) = Placed::of(&program.tiles[tile_idx], tile_idx, last) else { continue };
+        live.retain(|other| {
+            if other.last < first {
+                return false;
+            }
+            if placed.shares_bytes(other) {
+                let message = format!("tiles %t{} and %t{tile_idx} share bytes while both are live", other.tile_idx);
                 faults.push(ProgramFault::at(program, first, message));
             }
-        }
-        live.push((tile_idx, last));
+            true
+        });
+        live.push(placed);
     }
     faults
 }
@@ -91,13 +97,28 @@ fn misplacement(program: &Program, tile: &Tile, address: TileAddress) -> Option<
     None
 }
 
-fn share_bytes(tile: &Tile, other: &Tile) -> bool {
-    let (Some(at), Some(other_at)) = (tile.address, other.address) else { return false };
-    let (low, other_low) = (u64::from(at.start_byte), u64::from(other_at.start_byte));
-    let (row, other_row) = (u32::from(at.partition), u32::from(other_at.partition));
-    tile.space == other.space
-        && low < other_low + u64::from(other.bytes_per_partition)
-        && other_low < low + u64::from(tile.bytes_per_partition)
-        && row < other_row + u32::from(other.n_partitions)
-        && other_row < row + u32::from(tile.n_partitions)
+/// A tile's rectangle and the last position that names it.
+struct Placed {
+    tile_idx: usize,
+    last: usize,
+    space: Space,
+    bytes: Range<u64>,
+    partitions: Range<u32>,
+}
+
+impl Placed {
+    fn of(tile: &Tile, tile_idx: usize, last: usize) -> Option<Self> {
+        let TileAddress { partition, start_byte } = tile.address?;
+        let (start, row) = (u64::from(start_byte), u32::from(partition));
+        let bytes = start..start + u64::from(tile.bytes_per_partition);
+        Some(Placed { tile_idx, last, space: tile.space, bytes, partitions: row..row + u32::from(tile.n_partitions) })
+    }
+
+    fn shares_bytes(&self, other: &Placed) -> bool {
+        self.bytes.start < other.bytes.end
+            && other.bytes.start < self.bytes.end
+            && self.space == other.space
+            && self.partitions.start < other.partitions.end
+            && other.partitions.start < self.partitions.end
+    }
 }

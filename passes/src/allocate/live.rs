@@ -6,23 +6,24 @@
 
 use ir::Program;
 use ir::program::{DmaPlace, InstructionKind, TileId};
+use smallvec::SmallVec;
 
-/// Positions of a tile's first and last access, both inclusive.
+/// First and last position at which something is needed, both inclusive.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LiveRange {
+pub struct LiveRange {
     pub first: usize,
     pub last: usize,
 }
 
 /// Tiles that an instruction accesses, ascending.
-pub(crate) fn accessed_tiles(kind: &InstructionKind) -> Vec<TileId> {
+pub(crate) fn accessed_tiles(kind: &InstructionKind) -> SmallVec<[TileId; 6]> {
     let accesses = kind.accesses();
     let views = accesses.tile_reads.iter().chain(&accesses.tile_writes).map(|view| view.tile);
     let sides = accesses.dma_read.into_iter().chain(accesses.dma_write).filter_map(|side| match side.place {
         DmaPlace::Tile { tile, .. } => Some(tile),
         DmaPlace::Hbm { .. } => None,
     });
-    let mut tiles: Vec<TileId> = views.chain(sides).collect();
+    let mut tiles: SmallVec<[TileId; 6]> = views.chain(sides).collect();
     tiles.sort_unstable();
     tiles.dedup();
     tiles

@@ -7,7 +7,7 @@
 mod banks;
 mod check;
 mod live;
-mod pack;
+pub mod packing;
 mod regions;
 mod spill;
 
@@ -19,8 +19,8 @@ use ir::target::Target;
 
 use banks::color_banks;
 use live::{LiveRange, live_ranges};
-use pack::{Block, Boundaries, live_bound, pack};
-use spill::spill;
+use packing::{Block, Boundaries, live_bound, pack_within};
+use spill::{Spills, spill};
 
 pub use check::check_allocation;
 
@@ -78,23 +78,32 @@ pub enum AllocateError {
 pub fn allocate(program: &Program) -> Result<(Program, AllocateStatistics), AllocateError> {
     let target = program.target.target();
     let usable = u64::from(target.sbuf_usable_bytes);
-    let mut statistics = AllocateStatistics::default();
+    let given_ranges = live_ranges(program);
+    let needed = live_bound(&sbuf_blocks(program, target, &tiles_in(program, &given_ranges, Space::Sbuf)));
     // Fragmentation may need a few percent of the memory; spill a little more until all fits.
     for percent in [100, 95, 90, 85, 80, 70, 60, 50] {
-        let (mut spilled, spills) = spill(program, target, usable * percent / 100)?;
-        let ranges = live_ranges(&spilled);
-        let Some((bound, peak)) = place_sbuf(&mut spilled, target, &ranges) else { continue };
-        statistics.sbuf_live_bound_bytes = bound;
-        statistics.sbuf_peak_bytes_per_partition = peak;
-        statistics.n_spilled_tiles = spills.n_tiles;
-        statistics.n_spill_transfers = usize::try_from(spills.n_transfers).unwrap_or(0);
-        statistics.spill_bytes = u64::try_from(spills.bytes).unwrap_or(0);
-        place_psum(&mut spilled, target, &ranges)?;
-        place_unused(&mut spilled, &ranges);
-        statistics.n_tiles = spilled.tiles.len();
-        statistics.n_psum_tiles = spilled.tiles.iter().filter(|tile| tile.space == Space::Psum).count();
-        spilled.phase = ProgramPhase::Allocated;
-        return Ok((spilled, statistics));
+        let capacity = usable * percent / 100;
+        let (mut placed, spills, ranges) = if needed <= capacity {
+            (program.clone(), Spills::default(), given_ranges.clone())
+        } else {
+            let (spilled, spills) = spill(program, target, capacity)?;
+            let ranges = live_ranges(&spilled);
+            (spilled, spills, ranges)
+        };
+        let Some((bound, peak)) = place_sbuf(&mut placed, target, &ranges) else { continue };
+        place_psum(&mut placed, target, &ranges)?;
+        place_unused(&mut placed, &ranges);
+        placed.phase = ProgramPhase::Allocated;
+        let statistics = AllocateStatistics {
+            n_tiles: placed.tiles.len(),
+            sbuf_peak_bytes_per_partition: peak,
+            sbuf_live_bound_bytes: bound,
+            n_psum_tiles: placed.tiles.iter().filter(|tile| tile.space == Space::Psum).count(),
+            n_spilled_tiles: spills.n_tiles,
+            n_spill_transfers: usize::try_from(spills.n_transfers).unwrap_or(0),
+            spill_bytes: u64::try_from(spills.bytes).unwrap_or(0),
+        };
+        return Ok((placed, statistics));
     }
     Err(AllocateError::Fragmented { usable })
 }
@@ -106,16 +115,21 @@ fn tiles_in(program: &Program, ranges: &[Option<LiveRange>], space: Space) -> Ve
     used.filter(|(tile, _)| program.tile(*tile).space == space).collect()
 }
 
-/// Lower bound and peak of the placement, if one was found.
-fn place_sbuf(program: &mut Program, target: &Target, ranges: &[Option<LiveRange>]) -> Option<(u64, u64)> {
-    let tiles = tiles_in(program, ranges, Space::Sbuf);
+/// What SBUF tiles need, in bytes per partition.
+fn sbuf_blocks(program: &Program, target: &Target, tiles: &[(TileId, LiveRange)]) -> Vec<Block> {
     let block = |&(tile, live): &(TileId, LiveRange)| {
         let tile = program.tile(tile);
         let alignment = u64::from(tile.alignment_bytes.max(target.tile_alignment_bytes));
         Block { live, size: u64::from(tile.bytes_per_partition).next_multiple_of(alignment), alignment }
     };
-    let blocks: Vec<Block> = tiles.iter().map(block).collect();
-    let packing = pack(&blocks, u64::from(target.sbuf_usable_bytes), Boundaries::None)?;
+    tiles.iter().map(block).collect()
+}
+
+/// Lower bound and peak of the placement, if one was found.
+fn place_sbuf(program: &mut Program, target: &Target, ranges: &[Option<LiveRange>]) -> Option<(u64, u64)> {
+    let tiles = tiles_in(program, ranges, Space::Sbuf);
+    let blocks = sbuf_blocks(program, target, &tiles);
+    let packing = pack_within(&blocks, u64::from(target.sbuf_usable_bytes), Boundaries::None)?;
     for ((tile, _), &offset) in tiles.iter().zip(&packing.offsets) {
         set_address(program, *tile, offset);
     }

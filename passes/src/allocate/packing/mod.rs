@@ -1,0 +1,149 @@
+//! Offsets for blocks that are live over ranges of positions: no two that are live at once overlap.
+//!
+//! Several orders of placement are tried, each with two rules of fit, then an exact search. The sum
+//! of the sizes live at one position is a lower bound of every peak and ends the search when it is
+//! reached.
+//!
+//! Nothing here knows programs: tiles in SBUF and scratch in HBM are packed alike.
+
+mod exact;
+mod greedy;
+mod occupied;
+mod order;
+mod overlap;
+mod search;
+mod sections;
+mod sweep;
+#[cfg(test)]
+mod tests;
+
+pub use super::live::LiveRange;
+pub use exact::{Exact, infeasible_blocks, pack_exactly};
+pub use overlap::first_overlap;
+
+use greedy::Fit;
+use order::{Order, Ranks};
+use sections::Sections;
+
+/// Something that needs bytes over a live range.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    pub live: LiveRange,
+    /// In bytes, already rounded up to the alignment.
+    pub size: u64,
+    /// Of the offset, in bytes.
+    pub alignment: u64,
+}
+
+/// A placement of all blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packing {
+    /// First byte of each block, in the order given.
+    pub offsets: Vec<u64>,
+    /// One past the highest byte used.
+    pub peak: u64,
+}
+
+/// Where a block may not start or lie.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Boundaries {
+    None,
+    /// No block crosses a multiple of this many bytes; blocks are not longer.
+    Every(u64),
+}
+
+/// Distances, in positions, that a freed block rests before its bytes are used again. Immediate
+/// reuse makes the new owner wait for the old one; where there is space, there is no need to.
+const REST_POSITIONS: [usize; 4] = [64, 16, 4, 0];
+
+/// Blocks up to which an order that takes more than a sweep is tried for the sake of rest.
+const MAX_RESTED_BLOCKS: usize = 2_000;
+
+/// Placements of single blocks, summed over all orders, that the portfolio may make for a large
+/// number of blocks. One takes two to ten microseconds.
+const MAX_PLACEMENTS: usize = 160_000;
+
+/// Times that the blocks which stick out are moved ahead in an order.
+const MAX_REPAIRS: usize = 3;
+
+/// Nodes times blocks of the exact search within `pack_within`: some tenths of a second.
+const MAX_SEARCH_WORK: u64 = 30_000_000;
+
+/// Most bytes live at one position: no packing has a lower peak.
+pub fn live_bound(blocks: &[Block]) -> u64 {
+    Sections::of(blocks).bound()
+}
+
+/// Places all blocks below `capacity` bytes, with as much rest between uses of a byte as fits.
+/// `None` if neither an order nor the search finds a way.
+pub fn pack_within(blocks: &[Block], capacity: u64, boundaries: Boundaries) -> Option<Packing> {
+    for rest in REST_POSITIONS {
+        let rested: Vec<Block> = blocks
+            .iter()
+            .map(|block| Block { live: LiveRange { last: block.live.last + rest, ..block.live }, ..*block })
+            .collect();
+        let packing = if rest > 0 {
+            with_rest(&rested, capacity, boundaries)
+        } else {
+            Some(portfolio(&rested, &Sections::of(&rested), boundaries, capacity))
+        };
+        if let Some(packing) = packing.filter(|packing| packing.peak <= capacity) {
+            return Some(packing);
+        }
+    }
+    match boundaries {
+        Boundaries::None => pack_exactly(blocks, capacity, MAX_SEARCH_WORK / blocks.len().max(1) as u64).packing,
+        Boundaries::Every(_) => None,
+    }
+}
+
+/// The lowest packing that the portfolio finds. It ends at the live-bytes bound.
+pub fn pack_low(blocks: &[Block]) -> Packing {
+    let sections = Sections::of(blocks);
+    let bound = sections.bound();
+    portfolio(blocks, &sections, Boundaries::None, bound)
+}
+
+/// A few cheap orders: for rest there is either space or not.
+fn with_rest(blocks: &[Block], capacity: u64, boundaries: Boundaries) -> Option<Packing> {
+    let packing = sweep::place(blocks, Fit::First, boundaries);
+    if packing.peak <= capacity || blocks.len() > MAX_RESTED_BLOCKS {
+        return Some(packing);
+    }
+    let sections = Sections::of(blocks);
+    if sections.bound() > capacity {
+        return None;
+    }
+    let ranks = Ranks::new(blocks, &sections, Order::LongestSize);
+    Some(greedy::place(blocks, &sections, &ranks.order(), Fit::First, boundaries))
+}
+
+/// Tries orders until the peak is at most `goal`; the lowest packing found.
+fn portfolio(blocks: &[Block], sections: &Sections, boundaries: Boundaries, goal: u64) -> Packing {
+    let mut best = sweep::place(blocks, Fit::First, boundaries);
+    let mut n_placements = blocks.len();
+    let mut keep = |best: &mut Packing, packing: Packing| {
+        if packing.peak < best.peak {
+            *best = packing;
+        }
+        n_placements += blocks.len();
+        best.peak <= goal || n_placements > MAX_PLACEMENTS.max(2 * blocks.len())
+    };
+    if best.peak <= goal || keep(&mut best, sweep::place(blocks, Fit::Best, boundaries)) {
+        return best;
+    }
+    for order in Order::ALL {
+        let mut ranks = Ranks::new(blocks, sections, order);
+        if keep(&mut best, greedy::place(blocks, sections, &ranks.order(), Fit::Best, boundaries)) {
+            return best;
+        }
+        for _ in 0..=MAX_REPAIRS {
+            let packing = greedy::place(blocks, sections, &ranks.order(), Fit::First, boundaries);
+            ranks.promote(|at| packing.offsets[at] + blocks[at].size > goal);
+            if keep(&mut best, packing) {
+                return best;
+            }
+        }
+    }
+    best
+}
