@@ -9,6 +9,7 @@
 #   make bench-graph  time of canonicalize and fuse per node, 1,000 to 100,000 nodes
 #   make bench-gym  extraction on the extraction gym's e-graphs, one line a file
 #   make bench-scale SCALE=dag  times of each pass on large graphs, of those whose names hold the words
+#   make bench-packing  offsets for ../shared/benchmarks/minimalloc: height against bound, nodes, time
 #   make mutations  every program of the tests damaged in every place; half an hour
 #   make fit    timing constants fitted to measured kernels, docs/timing.md; some minutes
 #   make fuzz   every reader of files, FUZZ_SECONDS each; make fuzz-short takes a minute
@@ -24,7 +25,7 @@ RUST_SOURCES := $(shell find ir passes codegen neff simulator compiler python/sr
 	Cargo.toml Cargo.lock $(wildcard */Cargo.toml)
 WHEEL_SOURCES := $(RUST_SOURCES) pyproject.toml $(wildcard python/neffuse/*.py)
 
-.PHONY: fit dev demo test test-rust test-python snapshots lint bench bench-calls bench-graph bench-gym bench-scale mutations fuzz fuzz-short fuzz-tool random
+.PHONY: fit dev demo test test-rust test-python snapshots lint bench bench-calls bench-packing bench-graph bench-gym bench-scale mutations fuzz fuzz-short fuzz-tool random
 
 dev: target/release/neffuse .venv/.wheel
 
@@ -87,6 +88,9 @@ SCALE ?=
 
 bench-scale:
 	cargo bench --locked --bench scale -- $(SCALE)
+
+bench-packing:
+	cargo bench --locked --bench packing
 
 fit:
 	cargo run --release --locked --package timing -- fit --write

@@ -15,6 +15,16 @@ pub struct LiveRange {
     pub last: usize,
 }
 
+impl LiveRange {
+    pub(crate) fn meets(self, other: LiveRange) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    pub(crate) fn contains(self, other: LiveRange) -> bool {
+        self.first <= other.first && other.last <= self.last
+    }
+}
+
 /// Tiles that an instruction accesses, ascending.
 pub(crate) fn accessed_tiles(kind: &InstructionKind) -> SmallVec<[TileId; 6]> {
     let accesses = kind.accesses();

@@ -21,9 +21,28 @@ pub(super) fn place(
     fit: Fit,
     boundaries: Boundaries,
 ) -> Packing {
+    place_between(blocks, sections, &[], order, fit, boundaries)
+}
+
+/// The same between blocks that have their offsets: the first ones, as many as there are offsets.
+pub(super) fn place_between(
+    blocks: &[Block],
+    sections: &Sections,
+    fixed_offsets: &[u64],
+    order: &[usize],
+    fit: Fit,
+    boundaries: Boundaries,
+) -> Packing {
     let mut occupied = Occupied::new(sections.totals.len());
     let mut taken = Vec::new();
     let mut packing = Packing { offsets: vec![0; blocks.len()], peak: 0 };
+    for (at, &offset) in fixed_offsets.iter().enumerate() {
+        packing.offsets[at] = offset;
+        packing.peak = packing.peak.max(offset + blocks[at].size);
+        if blocks[at].size > 0 {
+            occupied.take(sections.spans[at], offset, offset + blocks[at].size);
+        }
+    }
     for &at in order {
         let (block, span) = (&blocks[at], sections.spans[at]);
         occupied.taken(span, &mut taken);

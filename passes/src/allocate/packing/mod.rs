@@ -11,6 +11,7 @@ mod greedy;
 mod occupied;
 mod order;
 mod overlap;
+mod repair;
 mod search;
 mod sections;
 mod sweep;
@@ -56,8 +57,9 @@ pub enum Boundaries {
 /// reuse makes the new owner wait for the old one; where there is space, there is no need to.
 const REST_POSITIONS: [usize; 4] = [64, 16, 4, 0];
 
-/// Blocks up to which an order that takes more than a sweep is tried for the sake of rest.
-const MAX_RESTED_BLOCKS: usize = 2_000;
+/// Blocks up to which all of them are packed in many orders. Of more, only those around what does
+/// not fit are.
+const MAX_PORTFOLIO_BLOCKS: usize = 2_000;
 
 /// Placements of single blocks, summed over all orders, that the portfolio may make for a large
 /// number of blocks. One takes two to ten microseconds.
@@ -85,15 +87,33 @@ pub fn pack_within(blocks: &[Block], capacity: u64, boundaries: Boundaries) -> O
         let packing = if rest > 0 {
             with_rest(&rested, capacity, boundaries)
         } else {
-            Some(portfolio(&rested, &Sections::of(&rested), boundaries, capacity))
+            without_rest(blocks, capacity, boundaries)
         };
         if let Some(packing) = packing.filter(|packing| packing.peak <= capacity) {
             return Some(packing);
         }
     }
+    None
+}
+
+fn without_rest(blocks: &[Block], capacity: u64, boundaries: Boundaries) -> Option<Packing> {
+    let sections = Sections::of(blocks);
+    if sections.bound() > capacity {
+        return None;
+    }
+    if blocks.len() > MAX_PORTFOLIO_BLOCKS {
+        let packing = sweep::place(blocks, Fit::First, boundaries);
+        return match boundaries {
+            Boundaries::None => repair::repair(blocks, &packing, capacity),
+            Boundaries::Every(_) => Some(packing),
+        };
+    }
+    let packing = portfolio(blocks, &sections, boundaries, capacity);
     match boundaries {
-        Boundaries::None => pack_exactly(blocks, capacity, MAX_SEARCH_WORK / blocks.len().max(1) as u64).packing,
-        Boundaries::Every(_) => None,
+        Boundaries::None if packing.peak > capacity => {
+            pack_exactly(blocks, capacity, MAX_SEARCH_WORK / blocks.len() as u64).packing
+        }
+        Boundaries::None | Boundaries::Every(_) => Some(packing),
     }
 }
 
@@ -107,7 +127,7 @@ pub fn pack_low(blocks: &[Block]) -> Packing {
 /// A few cheap orders: for rest there is either space or not.
 fn with_rest(blocks: &[Block], capacity: u64, boundaries: Boundaries) -> Option<Packing> {
     let packing = sweep::place(blocks, Fit::First, boundaries);
-    if packing.peak <= capacity || blocks.len() > MAX_RESTED_BLOCKS {
+    if packing.peak <= capacity || blocks.len() > MAX_PORTFOLIO_BLOCKS {
         return Some(packing);
     }
     let sections = Sections::of(blocks);
