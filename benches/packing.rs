@@ -7,10 +7,15 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use passes::allocate::packing::{Block, LiveRange, Packing, first_overlap, live_bound, pack_exactly, pack_low};
+use passes::allocate::packing::{
+    Block, Boundaries, LiveRange, Packing, first_overlap, live_bound, pack_exactly, pack_low,
+};
 
 /// Far more nodes than any of the files takes.
 const MAX_NODES: u64 = 20_000_000;
+
+/// About half a second.
+const MAX_PLACEMENTS: usize = 150_000;
 
 fn main() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/benchmarks/minimalloc");
@@ -39,7 +44,7 @@ fn report(folder: &Path, file: &str, capacity: Option<u64>) -> Duration {
             let found = pack_exactly(&blocks, capacity, MAX_NODES);
             (found.packing, found.n_nodes)
         }
-        None => (Some(pack_low(&blocks)), 0),
+        None => (Some(pack_low(&blocks, Boundaries::None, MAX_PLACEMENTS)), 0),
     };
     let taken = start.elapsed();
     let bound = live_bound(&blocks);

@@ -101,6 +101,19 @@ impl Pattern {
         spans.fold(self.low.saturating_add(self.run), i64::saturating_add)
     }
 
+    /// Bytes that it has at least.
+    fn least_bytes(&self) -> i64 {
+        let (mut n_bytes, mut span) = (self.run, self.run);
+        for &(step, count) in &self.dims {
+            if step < span {
+                break;
+            }
+            n_bytes = n_bytes.saturating_mul(count);
+            span = span.saturating_add(step.saturating_mul(count - 1));
+        }
+        n_bytes
+    }
+
     pub(crate) fn is_dense(&self) -> bool {
         self.dims.is_empty()
     }
@@ -173,6 +186,11 @@ impl Footprint {
     /// False only if the two share no byte.
     pub(crate) fn meets(&self, other: &Footprint) -> bool {
         self.memory == other.memory && self.partitions.meets(&other.partitions) && self.bytes.meets(&other.bytes)
+    }
+
+    /// Bytes in all partitions that it has at least.
+    pub(crate) fn least_bytes(&self) -> u64 {
+        u64::try_from(self.partitions.least_bytes().saturating_mul(self.bytes.least_bytes())).unwrap_or(0)
     }
 
     /// True only if every byte of `other` is also in `self`.

@@ -111,6 +111,7 @@ fn tiles_beyond_sbuf_are_spilled_and_come_back() {
         let (scheduled, _) = schedule(&builder.program, &ScheduleOptions::default());
         let (allocated, statistics) = allocate(&scheduled).expect("spilling makes room");
         assert!(statistics.n_spilled_tiles > 0 && statistics.spill_bytes > 0, "{statistics}");
+        assert!((1..=statistics.spill_bytes).contains(&statistics.spill_bound_bytes), "{statistics}");
         let (synchronized, _) = synchronize(&allocated).expect("few semaphores are needed");
         expect_clean(&synchronized);
     }
@@ -138,7 +139,8 @@ proptest! {
         let lowered = with_long_tiles(random_program(target, seed, n_steps, 12), n_tiles);
         let meaning = Machine::meaning(&lowered);
         let (scheduled, _) = schedule(&lowered, &ScheduleOptions::default());
-        let (allocated, _) = allocate(&scheduled).expect("one instruction's tiles fit");
+        let (allocated, statistics) = allocate(&scheduled).expect("one instruction's tiles fit");
+        prop_assert!(statistics.spill_bound_bytes <= statistics.spill_bytes, "{}", statistics);
         prop_assert_eq!(&Machine::meaning(&allocated), &meaning, "allocated:\n{}", allocated);
         let (synchronized, _) = synchronize(&allocated).expect("test programs need few semaphores");
         expect_clean(&synchronized);

@@ -176,6 +176,11 @@ targets! {
         [8, D, "nl.tile_size"], [8, D, "nl.tile_size"], [8, D, "nl.tile_size"];
     psum_bank_bytes: u32, "B/partition",
         [2048, D, "nl.tile_size"], [2048, D, "nl.tile_size"], [2048, D, "nl.tile_size"];
+    /// Scratchpads in HBM grow by pages; a tensor lies within one.
+    scratchpad_page_bytes: u32, "B",
+        [67_108_864, D, "device-memory page: 64 MB pages"],
+        [67_108_864, D, "device-memory page: 64 MB pages"],
+        [67_108_864, D, "device-memory page: 64 MB pages"];
     /// Rate of the HBM stack that serves the core, the neighbour idle.
     hbm_bytes_per_ns: u64, "B/ns",
         [410, I, "820 GB/s over 2 stacks"], [725, I, "2.9 TB/s over 4 stacks"], [1175, I, "4.7 TB/s over 4 stacks"];

@@ -9,6 +9,8 @@ mod check;
 mod live;
 pub mod packing;
 mod regions;
+mod residency;
+mod scratch;
 mod spill;
 
 use std::fmt;
@@ -20,6 +22,8 @@ use ir::target::Target;
 use banks::color_banks;
 use live::{LiveRange, live_ranges};
 use packing::{Block, Boundaries, live_bound, pack_within};
+use residency::spill_bound;
+use scratch::share_scratch;
 use spill::{Spills, spill};
 
 pub use check::check_allocation;
@@ -38,20 +42,25 @@ pub struct AllocateStatistics {
     pub n_spill_transfers: usize,
     /// Bytes that these transfers move.
     pub spill_bytes: u64,
+    /// Bytes that spilling must move in this order of instructions, whatever is kept.
+    pub spill_bound_bytes: u64,
+    /// HBM scratch that holds spilled tiles.
+    pub spill_scratch_bytes: u64,
 }
 
 impl fmt::Display for AllocateStatistics {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{} tiles, {} in psum, sbuf peak {} B/partition (bound {}), {} spilled with {} transfers of {} B",
+            "{} tiles, {} in psum, sbuf peak {} B/partition (bound {}), {} spilled with {} transfers of {} B (bound {})",
             self.n_tiles,
             self.n_psum_tiles,
             self.sbuf_peak_bytes_per_partition,
             self.sbuf_live_bound_bytes,
             self.n_spilled_tiles,
             self.n_spill_transfers,
-            self.spill_bytes
+            self.spill_bytes,
+            self.spill_bound_bytes
         )
     }
 }
@@ -86,7 +95,8 @@ pub fn allocate(program: &Program) -> Result<(Program, AllocateStatistics), Allo
         let (mut placed, spills, ranges) = if needed <= capacity {
             (program.clone(), Spills::default(), given_ranges.clone())
         } else {
-            let (spilled, spills) = spill(program, target, capacity)?;
+            let (mut spilled, spills) = spill(program, target, capacity)?;
+            share_scratch(&mut spilled, target, program.tensors.len());
             let ranges = live_ranges(&spilled);
             (spilled, spills, ranges)
         };
@@ -102,6 +112,8 @@ pub fn allocate(program: &Program) -> Result<(Program, AllocateStatistics), Allo
             n_spilled_tiles: spills.n_tiles,
             n_spill_transfers: usize::try_from(spills.n_transfers).unwrap_or(0),
             spill_bytes: u64::try_from(spills.bytes).unwrap_or(0),
+            spill_bound_bytes: if needed <= usable { 0 } else { spill_bound(program, target, usable) },
+            spill_scratch_bytes: placed.tensors[program.tensors.len()..].iter().map(|tensor| tensor.size_bytes).sum(),
         };
         return Ok((placed, statistics));
     }

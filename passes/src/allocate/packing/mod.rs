@@ -61,9 +61,9 @@ const REST_POSITIONS: [usize; 4] = [64, 16, 4, 0];
 /// not fit are.
 const MAX_PORTFOLIO_BLOCKS: usize = 2_000;
 
-/// Placements of single blocks, summed over all orders, that the portfolio may make for a large
-/// number of blocks. One takes two to ten microseconds.
-const MAX_PLACEMENTS: usize = 160_000;
+/// Placements of single blocks that all orders may make to fit a capacity. One takes two to ten
+/// microseconds.
+const MAX_PLACEMENTS: usize = 60_000;
 
 /// Times that the blocks which stick out are moved ahead in an order.
 const MAX_REPAIRS: usize = 3;
@@ -108,7 +108,7 @@ fn without_rest(blocks: &[Block], capacity: u64, boundaries: Boundaries) -> Opti
             Boundaries::Every(_) => Some(packing),
         };
     }
-    let packing = portfolio(blocks, &sections, boundaries, capacity);
+    let packing = portfolio(blocks, &sections, boundaries, capacity, MAX_PLACEMENTS);
     match boundaries {
         Boundaries::None if packing.peak > capacity => {
             pack_exactly(blocks, capacity, MAX_SEARCH_WORK / blocks.len() as u64).packing
@@ -117,11 +117,13 @@ fn without_rest(blocks: &[Block], capacity: u64, boundaries: Boundaries) -> Opti
     }
 }
 
-/// The lowest packing that the portfolio finds. It ends at the live-bytes bound.
-pub fn pack_low(blocks: &[Block]) -> Packing {
+/// The lowest packing that the portfolio finds with at most `max_placements` placements of single
+/// blocks, summed over all orders; the first two orders are tried in any case. It ends at the
+/// live-bytes bound.
+pub fn pack_low(blocks: &[Block], boundaries: Boundaries, max_placements: usize) -> Packing {
     let sections = Sections::of(blocks);
     let bound = sections.bound();
-    portfolio(blocks, &sections, Boundaries::None, bound)
+    portfolio(blocks, &sections, boundaries, bound, max_placements)
 }
 
 /// A few cheap orders: for rest there is either space or not.
@@ -139,7 +141,13 @@ fn with_rest(blocks: &[Block], capacity: u64, boundaries: Boundaries) -> Option<
 }
 
 /// Tries orders until the peak is at most `goal`; the lowest packing found.
-fn portfolio(blocks: &[Block], sections: &Sections, boundaries: Boundaries, goal: u64) -> Packing {
+fn portfolio(
+    blocks: &[Block],
+    sections: &Sections,
+    boundaries: Boundaries,
+    goal: u64,
+    max_placements: usize,
+) -> Packing {
     let mut best = sweep::place(blocks, Fit::First, boundaries);
     let mut n_placements = blocks.len();
     let mut keep = |best: &mut Packing, packing: Packing| {
@@ -147,7 +155,7 @@ fn portfolio(blocks: &[Block], sections: &Sections, boundaries: Boundaries, goal
             *best = packing;
         }
         n_placements += blocks.len();
-        best.peak <= goal || n_placements > MAX_PLACEMENTS.max(2 * blocks.len())
+        best.peak <= goal || n_placements >= max_placements
     };
     if best.peak <= goal || keep(&mut best, sweep::place(blocks, Fit::Best, boundaries)) {
         return best;

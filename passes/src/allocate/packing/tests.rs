@@ -42,7 +42,9 @@ fn five_blocks_fill_twelve_bytes() {
     let block = |first: usize, end: usize, size| Block { live: LiveRange { first, last: end - 1 }, size, alignment: 1 };
     let blocks = [block(0, 3, 4), block(3, 9, 4), block(0, 9, 4), block(9, 21, 4), block(0, 21, 4)];
     assert_eq!(live_bound(&blocks), 12);
-    for packing in [pack_exactly(&blocks, 12, 1_000).packing.expect("fits"), pack_low(&blocks)] {
+    for packing in
+        [pack_exactly(&blocks, 12, 1_000).packing.expect("fits"), pack_low(&blocks, Boundaries::None, 10_000)]
+    {
         assert!(is_sound(&blocks, &packing));
         assert_eq!(packing.peak, 12);
     }
@@ -64,7 +66,7 @@ fn the_search_packs_what_no_order_packs() {
         let blocks = scattered(seed, 12);
         let bound = live_bound(&blocks);
         let exact = pack_exactly(&blocks, bound, 200_000);
-        let low = pack_low(&blocks);
+        let low = pack_low(&blocks, Boundaries::None, 10_000);
         assert!(low.peak > bound || exact.packing.is_some() || !exact.is_infeasible, "seed {seed}");
         if let Some(packing) = exact.packing {
             assert!(is_sound(&blocks, &packing) && packing.peak == bound);
@@ -140,7 +142,7 @@ proptest! {
         let bound = live_bound(&blocks);
         let at = |position: usize| blocks.iter().filter(move |block| block.live.first <= position && position <= block.live.last);
         prop_assert_eq!(Some(bound), (0..300).map(|position| at(position).map(|block| block.size).sum::<u64>()).max());
-        let low = pack_low(&blocks);
+        let low = pack_low(&blocks, Boundaries::None, 10_000);
         prop_assert!(is_sound(&blocks, &low));
         let Some(packing) = pack_within(&blocks, bound * (1 + spare), Boundaries::None) else { return Ok(()) };
         prop_assert!(packing.peak <= bound * (1 + spare));
