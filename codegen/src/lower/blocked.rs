@@ -29,11 +29,20 @@ const LARGE_SHARE: usize = 16;
 /// banks exist: the next columns begin while these are evicted.
 const ROW_BLOCKS: usize = 4;
 
-/// Rows of a pass at most: beyond, nothing is read less often.
-const MAX_PASS_ROWS: usize = 2048;
+/// Rows of a pass at most, and of the left operand in one panel.
+const MAX_PASS_ROWS: usize = 1024;
 
-/// Percent of SBUF that the operand which stays may take, and the sums that wait for more.
-const RESIDENT_PERCENT: usize = 62;
+/// Rows up to which sums are added up on chip.
+const MAX_SUM_ROWS: usize = 2048;
+
+/// Percent of SBUF that the left operand of a pass may take: two contractions of the same operand
+/// stream their right operands at the same time, and their results wait for one another.
+const RESIDENT_PERCENT: usize = 40;
+
+/// Percent of SBUF that sums may take that wait for more, and with what is added to them. The rest
+/// lets the next operands come early.
+const SUMS_PERCENT: usize = 50;
+const ADDED_PERCENT: usize = 75;
 
 /// Percent of SBUF that the right operand may take to stay on chip over all passes.
 const KEPT_PERCENT: usize = 40;
@@ -59,7 +68,7 @@ pub(super) struct Blocked {
 struct Part {
     blocks: Range<usize>,
     columns: Range<usize>,
-    /// Passes of the right operand before this one.
+    /// Counts what passes by: the right operand, or where sums are added up the left one.
     pass: usize,
 }
 
@@ -202,8 +211,8 @@ impl Lowerer<'_> {
 
         let bank = self.bank_columns();
         let sums = n_rows.div_ceil(N_PARTITIONS) * 4;
-        let columns = (resident / sums / bank * bank).min(n_columns.next_multiple_of(bank));
-        if columns == 0 || n_rows > MAX_PASS_ROWS || n_passes == 1 {
+        let columns = (usable * SUMS_PERCENT / 100 / sums / bank * bank).min(n_columns.next_multiple_of(bank));
+        if columns == 0 || n_rows > MAX_SUM_ROWS || n_passes == 1 {
             return Order::Whole { pass_rows: balanced, keeps_rhs };
         }
         let n_ranges = n_columns.div_ceil(columns);
@@ -214,7 +223,7 @@ impl Lowerer<'_> {
         let columns = n_columns.div_ceil(n_ranges).next_multiple_of(bank);
         // What is left of SBUF holds the parts of both operands that are being read and the next.
         let panel_bytes = lhs.inner_blocks * (n_rows + columns) * size;
-        let n_panels = (usable - sums * columns) / (2 * panel_bytes).max(1);
+        let n_panels = (usable * ADDED_PERCENT / 100 - sums * columns) / (2 * panel_bytes).max(1);
         Order::Added { columns, n_panels: n_panels.max(1) }
     }
 
@@ -244,6 +253,18 @@ impl Lowerer<'_> {
 
     fn added_part(&mut self, blocked: &Blocked, part: &Part, n_panels: usize) {
         let n_all = blocked.lhs.n_inner_panels();
+        // The sums take most of the memory: what makes the left operand must be done with before.
+        if !blocked.lhs.is_in_device_memory() && part.is_first() {
+            let panel_blocks = blocked.lhs.free_length / N_PARTITIONS;
+            for first in part.blocks.clone().step_by(panel_blocks) {
+                let last = part.blocks.end.min(first + panel_blocks);
+                for panel in 0..n_all {
+                    self.make_panel(blocked, panel, first..last);
+                    self.stash_panel(&blocked.lhs, panel, first / panel_blocks);
+                }
+            }
+            self.locate(blocked.node);
+        }
         let sums: Vec<TileId> = part
             .blocks
             .clone()
@@ -262,6 +283,16 @@ impl Lowerer<'_> {
                     let sum = view(tile, product.n_partitions, offset, contiguous(columns.len()), Dtype::F32);
                     self.add_product(blocked, (block, &columns), sum, product, (first == 0, panels.end == n_all));
                 }
+            }
+        }
+    }
+
+    /// Makes what some blocks of rows of the left operand hold in a panel.
+    fn make_panel(&mut self, blocked: &Blocked, panel: usize, blocks: Range<usize>) {
+        for inner in 0..blocked.lhs.inner(panel).len().div_ceil(N_PARTITIONS) {
+            for block in blocks.clone() {
+                let view = self.panel_view(&blocked.lhs, 0, panel, inner, blocked.rows(block));
+                self.make_tile(view.tile);
             }
         }
     }
@@ -307,13 +338,17 @@ impl Lowerer<'_> {
     ) -> Vec<TileView> {
         let (lhs, rhs) = (&blocked.lhs, &blocked.rhs);
         let rows = |block: usize| blocked.rows(block);
+        let (lhs_pass, rhs_pass) = match blocked.order {
+            Order::Whole { .. } => (0, part.pass),
+            Order::Added { .. } => (part.pass, 0),
+        };
         // Operands first: what makes them must not come between the matmuls of a sum.
         let mut steps: Vec<(TileView, SmallVec<[TileView; ROW_BLOCKS]>)> = Vec::new();
         for panel in panels.clone() {
             for inner in 0..lhs.inner(panel).len().div_ceil(N_PARTITIONS) {
-                let stationary = blocks.clone().map(|block| self.panel_view(lhs, 0, panel, inner, rows(block)));
+                let stationary = blocks.clone().map(|block| self.panel_view(lhs, lhs_pass, panel, inner, rows(block)));
                 let stationary: SmallVec<[TileView; ROW_BLOCKS]> = stationary.collect();
-                let moving = self.panel_view(rhs, part.pass, panel, inner, columns.clone());
+                let moving = self.panel_view(rhs, rhs_pass, panel, inner, columns.clone());
                 for view in stationary.iter().chain([&moving]) {
                     self.make_tile(view.tile);
                 }
@@ -328,11 +363,21 @@ impl Lowerer<'_> {
                 self.whole(tile)
             })
             .collect();
-        for (step, (moving, stationary)) in steps.into_iter().enumerate() {
-            for (product, stationary) in products.iter().zip(stationary) {
-                let (dst, moving) = (product.clone(), moving.clone());
-                let kind = InstructionKind::Matmul { dst, stationary, moving, accumulate: step > 0 };
-                self.emit(Engine::Pe, kind);
+        let matmul = |block: usize, step: usize| {
+            let (moving, stationary) = &steps[step];
+            let (dst, stationary) = (products[block].clone(), stationary[block].clone());
+            InstructionKind::Matmul { dst, stationary, moving: moving.clone(), accumulate: step > 0 }
+        };
+        // What comes from device memory for the first blocks is shared by all of them as it comes;
+        // later blocks find it there, and are better done one after the other.
+        let is_first = blocks.start == part.blocks.start;
+        if is_first {
+            for step in 0..steps.len() {
+                (0..products.len()).for_each(|block| self.emit(Engine::Pe, matmul(block, step)));
+            }
+        } else {
+            for block in 0..products.len() {
+                (0..steps.len()).for_each(|step| self.emit(Engine::Pe, matmul(block, step)));
             }
         }
         products
@@ -343,6 +388,12 @@ impl Lowerer<'_> {
         let offset = (columns.start % blocked.tile_columns) as u32;
         let dtype = self.program.tile(tile).dtype;
         view(tile, blocked.rows(block).len() as u8, offset, contiguous(columns.len()), dtype)
+    }
+}
+
+impl Part {
+    fn is_first(&self) -> bool {
+        self.columns.start == 0
     }
 }
 
@@ -389,7 +440,12 @@ fn units(order: Order, whole_rows: bool, n_rows: usize, n_columns: usize, bank: 
             parts.push(Part {
                 blocks: first..n_blocks.min(first + pass_blocks),
                 columns: start..n_columns.min(start + columns),
-                pass: if keeps_rhs { 0 } else { pass },
+                pass: match order {
+                    Order::Whole { .. } if keeps_rhs => 0,
+                    Order::Whole { .. } => pass,
+                    // The left operand passes by once for each range of columns.
+                    Order::Added { columns, .. } => 1 + start / columns,
+                },
             });
         }
     }

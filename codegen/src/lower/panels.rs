@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use ir::program::{Dim, Engine, InstructionKind, Space, TileId, TileView};
+use ir::program::{Dim, Engine, HbmId, HbmKind, InstructionKind, Space, TileId, TileView};
 use ir::types::Shape;
 use ir::{Dtype, ValueId};
 use smallvec::{SmallVec, smallvec};
@@ -59,6 +59,8 @@ pub(super) struct Panels {
     tiles: BTreeMap<PanelKey, TileId>,
     turned: BTreeMap<(PanelKey, usize), ()>,
     rows: BTreeMap<(ValueId, bool, usize, usize), TileId>,
+    /// Copies in device memory, by the key of the first pass: elements as they lie in the panel.
+    stashed: BTreeMap<PanelKey, HbmId>,
 }
 
 impl PanelSource {
@@ -152,7 +154,10 @@ impl Lowerer<'_> {
         }
         let free_panel = free.start / source.free_length;
         let key = source.key(pass, inner_panel, free_panel);
-        let tile = if source.needs_turn {
+        let stash = self.panels.stashed.get(&source.key(0, inner_panel, free_panel)).copied();
+        let tile = if let Some(stash) = stash {
+            self.fetched_panel(source, key, stash)
+        } else if source.needs_turn {
             let blocks = free.start / N_PARTITIONS..free.end.div_ceil(N_PARTITIONS);
             self.turn(source, &key, blocks)
         } else {
@@ -181,6 +186,32 @@ impl Lowerer<'_> {
         let n_inner = source.inner(key.inner_panel).len();
         let n_elements = n_inner.div_ceil(N_PARTITIONS) * source.free(key.free_panel).len();
         self.new_tile(label, Space::Sbuf, dtype, n_inner.min(N_PARTITIONS) as u8, n_elements)
+    }
+
+    /// Copies a panel that has been made to device memory; later passes fetch it from there.
+    pub(super) fn stash_panel(&mut self, source: &PanelSource, inner_panel: usize, free_panel: usize) {
+        let key = source.key(0, inner_panel, free_panel);
+        let Some(&tile) = self.panels.tiles.get(&key) else { return };
+        let n_elements = source.inner(inner_panel).len().div_ceil(N_PARTITIONS) * source.free(free_panel).len();
+        let name = format!("scratch_{}", self.program.tensors.len());
+        let size = (N_PARTITIONS * n_elements * source.dtype.size_bytes()) as u64;
+        let stash = self.new_tensor(name, HbmKind::Scratch, source.dtype, &[N_PARTITIONS, n_elements], size);
+        for (in_memory, on_chip) in stash_pieces(source, &key, stash, tile) {
+            self.copy_piece(&in_memory, source.dtype, &on_chip, source.dtype);
+        }
+        self.panels.stashed.insert(key, stash);
+    }
+
+    fn fetched_panel(&mut self, source: &PanelSource, key: PanelKey, stash: HbmId) -> TileId {
+        if let Some(&tile) = self.panels.tiles.get(&key) {
+            return tile;
+        }
+        let tile = self.new_panel(source, &key, "load", source.dtype);
+        for (in_memory, on_chip) in stash_pieces(source, &key, stash, tile) {
+            self.copy_piece(&on_chip, source.dtype, &in_memory, source.dtype);
+        }
+        self.panels.tiles.insert(key, tile);
+        tile
     }
 
     /// A panel that transfers fill.
@@ -360,4 +391,27 @@ impl Lowerer<'_> {
         let offset = (columns.start - start) as u32;
         view(tile, rows.len() as u8, offset, contiguous(columns.len()), dtype)
     }
+}
+
+/// A panel in device memory and on chip, piece by piece: a last block of fewer partitions alone.
+fn stash_pieces(source: &PanelSource, key: &PanelKey, stash: HbmId, tile: TileId) -> Vec<(Piece, Piece)> {
+    let (n_inner, n_free) = (source.inner(key.inner_panel).len(), source.free(key.free_panel).len());
+    let (n_whole, n_rest) = (n_inner / N_PARTITIONS, n_inner % N_PARTITIONS);
+    let n_elements = n_inner.div_ceil(N_PARTITIONS) * n_free;
+    let axis = |count, partition_step, step| Axis { count, partition_step, step };
+    let piece = |base, (n_rows, n_columns), first: usize, rows: Axis| Piece {
+        start: smallvec![0, 0],
+        base,
+        partition: 0,
+        offset: first as i64,
+        axes: smallvec![Axis { count: n_rows, ..rows }, axis(n_columns, 0, 1)],
+    };
+    let parts = [(0, (N_PARTITIONS, n_whole * n_free)), (n_whole * n_free, (n_rest, n_free))];
+    let filled = parts.into_iter().filter(|(_, (n_rows, n_columns))| n_rows * n_columns > 0);
+    filled
+        .map(|(first, extents)| {
+            let in_memory = piece(Base::Hbm(stash), extents, first, axis(0, 0, n_elements as i64));
+            (in_memory, piece(Base::Tile(tile), extents, first, axis(0, 1, 0)))
+        })
+        .collect()
 }

@@ -79,12 +79,12 @@ impl Lowerer<'_> {
     /// Emits the pending group.
     pub(super) fn flush(&mut self) -> Result<(), Vec<Unsupported>> {
         let Some(group) = self.group.take() else { return Ok(()) };
-        if group.longest_row > ROW_ELEMENTS {
-            return self.chunked_group(&group.nodes);
-        }
         let plan = self.plan(&group);
         if self.put_off_group(&group, &plan) {
             return Ok(());
+        }
+        if group.longest_row > ROW_ELEMENTS {
+            return self.chunked_group(&group.nodes);
         }
         let outer_per_tile = (TILE_ELEMENTS / group.longest_row.max(1)).clamp(1, group.extents.0.max(1));
         for &id in &group.nodes {
@@ -133,11 +133,11 @@ impl Lowerer<'_> {
         let results: Vec<ValueId> =
             group.nodes.iter().flat_map(|&id| self.graph.node(id).results.clone()).filter(is_made).collect();
         let n_bytes: usize = results.iter().map(|&value| self.graph.ty(value).size_bytes()).sum();
-        if n_bytes < self.large_bytes() {
-            return false;
-        }
         let bank = self.bank_columns();
         let column_length = self.is_cut_by_columns(group).then_some(bank);
+        if n_bytes < self.large_bytes() || (column_length.is_none() && group.longest_row > ROW_ELEMENTS) {
+            return false;
+        }
         let outer_per_tile = (bank / group.longest_row.max(1)).clamp(1, group.extents.0.max(1));
         for &id in &group.nodes {
             self.declare_results(id, outer_per_tile, plan);
