@@ -25,6 +25,10 @@ use crate::map::{Grid, Map, N_PARTITIONS, tile_pieces};
 /// Operands and result above this share of SBUF are worth the care.
 const LARGE_SHARE: usize = 16;
 
+/// Operands and results up to which transfers are small: a short program gains more from an early
+/// first product than it loses by more transfers.
+const SHORT_BYTES: usize = 64 << 20;
+
 /// Blocks of rows that read one panel of the other operand while it passes by. Twice as many PSUM
 /// banks exist: the next columns begin while these are evicted.
 const ROW_BLOCKS: usize = 4;
@@ -102,6 +106,9 @@ impl Lowerer<'_> {
         let order = self.order(contraction, &lhs, &rhs);
         let tile_columns = if whole_rows { n_columns } else { bank.min(n_columns) };
         rhs.free_length = bank;
+        if bytes < SHORT_BYTES && lhs.is_loaded() && rhs.is_loaded() {
+            (lhs.inner_blocks, rhs.inner_blocks) = (1, 1);
+        }
         lhs.free_length = match order {
             Order::Whole { .. } if lhs.is_in_device_memory() => ROW_BLOCKS * N_PARTITIONS,
             Order::Whole { pass_rows, .. } => pass_rows,

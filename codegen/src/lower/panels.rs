@@ -18,7 +18,7 @@ use super::storage::{contiguous, layout, padded, restrict, stored_dtype, view};
 use crate::map::{Axis, Base, Grid, Map, N_PARTITIONS, Piece};
 
 /// Columns of a row that are loaded at a time to be turned.
-const LOADED_COLUMNS: usize = 4096;
+const LOADED_COLUMNS: usize = 1024;
 
 /// An operand as a matrix [inner, free] that the PE sums over `inner`.
 #[derive(Clone, Debug)]
@@ -95,6 +95,11 @@ impl PanelSource {
     /// True where reading the operand again costs a transfer and nothing else.
     pub(super) fn is_in_device_memory(&self) -> bool {
         self.map.is_hbm()
+    }
+
+    /// True where transfers alone fill the panels.
+    pub(super) fn is_loaded(&self) -> bool {
+        self.is_in_device_memory() && !self.needs_turn
     }
 
     /// Tiles that hold the operand.
