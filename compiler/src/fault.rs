@@ -164,12 +164,12 @@ mod tests {
         let Error::Internal(message) = &error else { panic!("{error}") };
         let circumstances = Circumstances { command: "compile", graph: &graph, options: &options };
         let text = report_text(message, circumstances, &broken);
-        assert!(text.contains("\n// pass:    expand_long_rows\n"), "{text}");
+        assert!(text.contains("\n// pass:    index_masks\n"), "{text}");
         assert!(text.contains("the next pass is broken"), "{text}");
         let replay = "// replay:  neffuse compile THIS_FILE --no-cache --target trn2 --numerics contract --fuel 1000 \
             --disable-rule rms-norm\n";
         assert!(text.contains(replay), "{text}");
-        assert!(text.contains("// before pass `expand_long_rows`:\n// graph @g {\n"), "{text}");
+        assert!(text.contains("// before pass `index_masks`:\n// graph @g {\n"), "{text}");
         let again = parse_graph("report.ir", &text).unwrap();
         assert_eq!(again, graph);
         let second = broken(&again, &options, &mut crate::pipeline::Unwatched).unwrap_err();

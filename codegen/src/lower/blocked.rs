@@ -106,7 +106,7 @@ impl Lowerer<'_> {
         let order = self.order(contraction, &lhs, &rhs);
         let tile_columns = if whole_rows { n_columns } else { bank.min(n_columns) };
         rhs.free_length = bank;
-        if bytes < SHORT_BYTES && lhs.is_loaded() && rhs.is_loaded() {
+        if bytes < SHORT_BYTES && n_rows >= ROW_BLOCKS * N_PARTITIONS && lhs.is_loaded() && rhs.is_loaded() {
             (lhs.inner_blocks, rhs.inner_blocks) = (1, 1);
         }
         lhs.free_length = match order {

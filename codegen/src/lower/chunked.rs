@@ -19,7 +19,7 @@ use super::{Lowerer, NOT_YET, Unsupported};
 use crate::map::{Grid, Map};
 
 /// Elements of a row that are processed at a time.
-const CHUNK_ELEMENTS: usize = 2048;
+pub(super) const CHUNK_ELEMENTS: usize = 2048;
 
 /// Replaces softmax and the norms over long rows, and gathers with an index for each row, by pointwise
 /// ops and reductions.

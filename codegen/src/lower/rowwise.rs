@@ -14,6 +14,7 @@ use ir::program::{Space, TileId};
 use ir::types::Shape;
 use ir::{Dtype, Node, Op, ValueId};
 
+use super::chunked::CHUNK_ELEMENTS;
 use super::lazy::Unit;
 use super::storage::{Chunk, Frame, Storage, TileSet, stored_dtype};
 use super::{Lowerer, NOT_YET};
@@ -134,7 +135,7 @@ impl Lowerer<'_> {
             group.nodes.iter().flat_map(|&id| self.graph.node(id).results.clone()).filter(is_made).collect();
         let n_bytes: usize = results.iter().map(|&value| self.graph.ty(value).size_bytes()).sum();
         let bank = self.bank_columns();
-        let column_length = self.is_cut_by_columns(group).then_some(bank);
+        let column_length = self.is_cut_by_columns(group).then(|| self.column_length(group));
         if n_bytes < self.large_bytes() || (column_length.is_none() && group.longest_row > ROW_ELEMENTS) {
             return false;
         }
@@ -160,6 +161,17 @@ impl Lowerer<'_> {
             self.put_off(Unit::Rows { group: Rc::clone(&lazy), block, segment }, tiles, depth);
         }
         true
+    }
+
+    /// Columns of a tile: those of contractions' results, or what large transfers fill.
+    fn column_length(&self, group: &Group) -> usize {
+        let operands = group.nodes.iter().flat_map(|&id| &self.graph.node(id).operands);
+        let is_on_chip = |&operand: &ValueId| match &self.storage[self.root(operand).index()] {
+            Some(Storage::Map(map)) => !map.is_hbm(),
+            Some(Storage::Tiles(_)) => true,
+            Some(Storage::Splat(_)) | None => false,
+        };
+        if operands.into_iter().any(is_on_chip) { self.bank_columns() } else { CHUNK_ELEMENTS }
     }
 
     /// True where every node is elementwise over the same long rows.

@@ -25,6 +25,15 @@ pub struct Difference {
     pub reason: String,
 }
 
+impl Difference {
+    /// The worst difference in units of what is allowed; infinite where nothing is, or where one side
+    /// has no number.
+    pub fn severity(&self) -> f64 {
+        let ratio = self.worst.as_ref().map_or(f64::INFINITY, |(_, a, b)| (a - b).abs() / self.allowed);
+        if ratio.is_nan() { f64::INFINITY } else { ratio }
+    }
+}
+
 /// Values of both sides, and what judges them.
 pub(super) struct Pair<'a> {
     pub a: &'a Value,
