@@ -266,6 +266,10 @@ impl Lowerer<'_> {
             for first in part.blocks.clone().step_by(panel_blocks) {
                 let last = part.blocks.end.min(first + panel_blocks);
                 for panel in 0..n_all {
+                    // The PE turns what is there while the next rows are still being computed.
+                    if panel + 1 < n_all {
+                        self.make_rows(&blocked.lhs, panel + 1, first..last);
+                    }
                     self.make_panel(blocked, panel, first..last);
                     self.stash_panel(&blocked.lhs, panel, first / panel_blocks);
                 }

@@ -307,6 +307,23 @@ impl Lowerer<'_> {
         tile
     }
 
+    /// Makes the rows on chip that blocks of a panel are turned from.
+    pub(super) fn make_rows(&mut self, source: &PanelSource, inner_panel: usize, blocks: Range<usize>) {
+        if !source.needs_turn {
+            return;
+        }
+        let inner = source.inner(inner_panel);
+        for block in blocks {
+            let rows = block * N_PARTITIONS..source.n_free.min((block + 1) * N_PARTITIONS);
+            let parts = source.map.cut(&[inner.start, rows.start], &[inner.len(), rows.len()]);
+            for piece in parts {
+                if let Base::Tile(tile) = piece.base {
+                    self.make_tile(tile);
+                }
+            }
+        }
+    }
+
     /// Turns 128 rows of an operand by the columns of a panel.
     fn turn_rows(&mut self, source: &PanelSource, key: &PanelKey, block: usize, tile: TileId) {
         let inner = source.inner(key.inner_panel);
