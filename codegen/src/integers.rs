@@ -24,7 +24,7 @@ const FULL: Range = (i32::MIN as i64, i32::MAX as i64);
 const EXACT: Range = (-(1 << 24), 1 << 24);
 
 /// By position of each input the bits that its 64-bit integers may have; 32 for other types.
-pub(crate) fn input_bits(graph: &Graph) -> Vec<u32> {
+pub fn input_bits(graph: &Graph) -> Vec<u32> {
     analyse(graph).0
 }
 

@@ -6,14 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ir::program::{DmaQueue, Engine, HbmKind, HbmTensor, InstructionKind};
+use ir::program::{DmaQueue, Engine, HbmKind, HbmTensor, InstructionKind, Module};
 use ir::target::TargetName;
 use ir::{Dtype, Graph, Program, types::packed_strides};
 use neff::container::{Draft, OPEN_ENCODING_BIT, write};
 use neff::members::{
-    BuildInfo, DebugLines, Definition, EngineFile, GraphFile, HloStats, Kelf, KelfGraph, Metric, Queue, QueueKind,
-    TensorEntry, TensorKind, TensorMap, Variable, VariableKind, chip_name, element_name, engine_file_stem, npy,
-    to_compact_json, to_pretty_json,
+    BINDINGS_MEMBER, BuildInfo, DebugLines, Definition, EngineFile, GraphFile, HloStats, Kelf, KelfGraph, Metric,
+    Queue, QueueKind, TensorEntry, TensorKind, TensorMap, Variable, VariableKind, chip_name, element_name,
+    engine_file_stem, npy, to_compact_json, to_pretty_json,
 };
 
 use crate::integers;
@@ -27,45 +27,93 @@ const QUEUES_PER_SET: u64 = 16;
 /// # Errors
 /// What the container has no room for.
 pub fn package(graph: &Graph, program: &Program, kernel: &LinkedKernel) -> Result<Vec<u8>, neff::Error> {
-    let names = variable_names(program);
-    let pointers = pointers(program, &names);
-    let mut members = BTreeMap::new();
-    let file_name = "file.neff".to_owned();
-    members.insert("info.json".to_owned(), to_pretty_json(&build_info(&file_name)));
-    members.insert("kelf-0.json".to_owned(), to_pretty_json(&kelf(program.target)));
-    members.insert("neff.json".to_owned(), to_pretty_json(&graph_file(program, &names, &pointers)));
-    members.insert("hlo_stats.json".to_owned(), to_pretty_json(&hlo_stats(program)));
-    members.insert("metrics.json".to_owned(), to_pretty_json(&metrics(program)));
-    let definition = definition(program, &names, &pointers);
-    for (tensor, name) in program.tensors.iter().zip(&names) {
-        if let HbmKind::Constant(data) = &tensor.kind {
-            let shape: Vec<u64> = tensor.shape.iter().map(|&dim| dim as u64).collect();
-            members.insert(format!("sg00/{}", constant_file(name)), npy::write(npy_type(tensor.dtype), &shape, data));
-        }
-    }
-    for engine in Engine::ALL {
-        let stem = engine_file_stem(engine);
-        members.insert(format!("sg00/{stem}.json"), to_pretty_json(&engine_file(stem)));
-        members.insert(format!("sg00/{stem}.bin"), kernel.stream(engine).to_vec());
-    }
-    members.insert("sg00/def.json".to_owned(), to_pretty_json(&definition));
-    members.insert("sg00/tensor_map.json".to_owned(), to_pretty_json(&tensor_map(graph, program, &names, &pointers)));
-    members.insert(DebugLines::MEMBER.to_owned(), kernel.line_table().to_vec());
-    write(&Draft { name: file_name, feature_bits: 1 << OPEN_ENCODING_BIT, lnc_size: 1, members })
+    let image = Image {
+        target: program.target,
+        tensors: &program.tensors,
+        programs: vec![(program, 1)],
+        integer_bits: integers::input_bits(graph),
+    };
+    image.write(graph, kernel)
 }
 
-/// The id of each HBM tensor in `def.json`; 0 is the state buffer.
-pub fn variable_ids(program: &Program) -> Vec<u32> {
-    (1..=program.tensors.len() as u32).collect()
+/// Writes the NEFF of a linked module. The inputs and outputs of `graph` are the module's, with their
+/// steps; `integer_bits` says of each input how many bits its 64-bit integers may have.
+///
+/// # Errors
+/// As [`package`].
+pub fn package_module(
+    graph: &Graph,
+    module: &Module,
+    kernel: &LinkedKernel,
+    integer_bits: Vec<u32>,
+) -> Result<Vec<u8>, neff::Error> {
+    let kernels = module.kernels.iter().enumerate();
+    let image = Image {
+        target: module.target,
+        tensors: &module.tensors,
+        programs: kernels.map(|(number, kernel)| (&kernel.program, module.n_calls(number) as u64)).collect(),
+        integer_bits,
+    };
+    image.write(graph, kernel)
+}
+
+/// What a NEFF is made of.
+struct Image<'a> {
+    target: TargetName,
+    tensors: &'a [HbmTensor],
+    /// With how often each runs.
+    programs: Vec<(&'a Program, u64)>,
+    integer_bits: Vec<u32>,
+}
+
+impl Image<'_> {
+    fn write(&self, graph: &Graph, kernel: &LinkedKernel) -> Result<Vec<u8>, neff::Error> {
+        let names = variable_names(self.tensors);
+        let pointers = pointers(self.tensors, &names);
+        let mut members = BTreeMap::new();
+        let file_name = "file.neff".to_owned();
+        members.insert("info.json".to_owned(), to_pretty_json(&build_info(&file_name)));
+        members.insert("kelf-0.json".to_owned(), to_pretty_json(&kelf(self.target)));
+        members.insert("neff.json".to_owned(), to_pretty_json(&graph_file(self.tensors, &names, &pointers)));
+        members.insert("hlo_stats.json".to_owned(), to_pretty_json(&hlo_stats(self)));
+        members.insert("metrics.json".to_owned(), to_pretty_json(&metrics(self.tensors)));
+        for (tensor, name) in self.tensors.iter().zip(&names) {
+            if let HbmKind::Constant(data) = &tensor.kind {
+                let shape: Vec<u64> = tensor.shape.iter().map(|&dim| dim as u64).collect();
+                let file = npy::write(npy_type(tensor.dtype), &shape, data);
+                members.insert(format!("sg00/{}", constant_file(name)), file);
+            }
+        }
+        for engine in Engine::ALL {
+            let stem = engine_file_stem(engine);
+            members.insert(format!("sg00/{stem}.json"), to_pretty_json(&engine_file(stem)));
+            members.insert(format!("sg00/{stem}.bin"), kernel.stream(engine).to_vec());
+        }
+        if !kernel.bindings().is_empty() {
+            let table = kernel.bindings().iter().flat_map(|id| id.to_le_bytes()).collect();
+            members.insert(BINDINGS_MEMBER.to_owned(), table);
+        }
+        let definition = definition(self, &names, &pointers);
+        members.insert("sg00/def.json".to_owned(), to_pretty_json(&definition));
+        let map = tensor_map(graph, self, &names, &pointers);
+        members.insert("sg00/tensor_map.json".to_owned(), to_pretty_json(&map));
+        members.insert(DebugLines::MEMBER.to_owned(), kernel.line_table().to_vec());
+        write(&Draft { name: file_name, feature_bits: 1 << OPEN_ENCODING_BIT, lnc_size: 1, members })
+    }
+}
+
+/// The ids of HBM tensors in `def.json`; 0 is the state buffer.
+pub fn variable_ids(n_tensors: usize) -> impl Iterator<Item = u32> {
+    1..=n_tensors as u32
 }
 
 /// A unique name for each HBM tensor, its own where that is free.
-pub(crate) fn variable_names(program: &Program) -> Vec<String> {
+pub(crate) fn variable_names(tensors: &[HbmTensor]) -> Vec<String> {
     let mut taken: BTreeSet<String> = BTreeSet::from(["SB".to_owned()]);
     // Of names that come again, the number that the next one tries first: all before are taken.
     let mut counters: BTreeMap<&str, u32> = BTreeMap::new();
-    let mut names = Vec::with_capacity(program.tensors.len());
-    for tensor in &program.tensors {
+    let mut names = Vec::with_capacity(tensors.len());
+    for tensor in tensors {
         let mut name = tensor.name.clone();
         while !taken.insert(name.clone()) {
             let counter = counters.entry(&tensor.name).or_insert(1);
@@ -86,11 +134,11 @@ struct Pointer {
 }
 
 /// Pointers by the position of their output; their ids follow those of the tensors.
-fn pointers(program: &Program, names: &[String]) -> BTreeMap<u32, Pointer> {
+fn pointers(tensors: &[HbmTensor], names: &[String]) -> BTreeMap<u32, Pointer> {
     let mut pointers = BTreeMap::new();
     let taken: BTreeSet<&str> = names.iter().map(String::as_str).chain(["SB"]).collect();
-    let mut var_id = program.tensors.len() as u64;
-    for (updated, tensor) in program.tensors.iter().enumerate() {
+    let mut var_id = tensors.len() as u64;
+    for (updated, tensor) in tensors.iter().enumerate() {
         let HbmKind::Updated { input: _, output } = tensor.kind else { continue };
         var_id += 1;
         let mut name = format!("output{output}");
@@ -125,10 +173,10 @@ fn shape_of(tensor: &HbmTensor) -> Vec<i64> {
     tensor.shape.iter().map(|&dim| dim as i64).collect()
 }
 
-fn graph_file(program: &Program, names: &[String], pointers: &BTreeMap<u32, Pointer>) -> GraphFile {
+fn graph_file(tensors: &[HbmTensor], names: &[String], pointers: &BTreeMap<u32, Pointer>) -> GraphFile {
     type Row<'a> = (&'a str, &'a str, Vec<i64>);
     let listed = |position: fn(&HbmKind) -> Option<u32>| -> BTreeMap<u32, Row<'_>> {
-        let found = program.tensors.iter().zip(names).filter_map(|(tensor, name)| {
+        let found = tensors.iter().zip(names).filter_map(|(tensor, name)| {
             Some((position(&tensor.kind)?, (name.as_str(), element_name(tensor.dtype), shape_of(tensor))))
         });
         found.collect()
@@ -145,10 +193,13 @@ fn graph_file(program: &Program, names: &[String], pointers: &BTreeMap<u32, Poin
     GraphFile::of_one_kelf(&rows(&inputs), &rows(&outputs), 1)
 }
 
-fn hlo_stats(program: &Program) -> HloStats {
-    let macs: i64 = program.instructions.iter().map(|instruction| multiply_accumulates(&instruction.kind)).sum();
+fn hlo_stats(image: &Image<'_>) -> HloStats {
+    let once = |program: &Program| -> i64 {
+        program.instructions.iter().map(|instruction| multiply_accumulates(&instruction.kind)).sum()
+    };
+    let macs: i64 = image.programs.iter().map(|(program, n_calls)| once(program) * *n_calls as i64).sum();
     let bytes = |wanted: fn(&HbmKind) -> bool| -> i64 {
-        program.tensors.iter().filter(|tensor| wanted(&tensor.kind)).map(|tensor| tensor.size_bytes as i64).sum()
+        image.tensors.iter().filter(|tensor| wanted(&tensor.kind)).map(|tensor| tensor.size_bytes as i64).sum()
     };
     HloStats {
         aliased_output_size: Some(bytes(|kind| matches!(kind, HbmKind::Updated { .. }))),
@@ -166,8 +217,8 @@ fn multiply_accumulates(kind: &InstructionKind) -> i64 {
     i64::from(stationary.n_partitions) * stationary.n_elements() as i64 * moving.n_elements() as i64
 }
 
-fn metrics(program: &Program) -> Vec<Metric> {
-    let hbm: u64 = program.tensors.iter().map(|tensor| tensor.size_bytes).sum();
+fn metrics(tensors: &[HbmTensor]) -> Vec<Metric> {
+    let hbm: u64 = tensors.iter().map(|tensor| tensor.size_bytes).sum();
     vec![
         Metric::new("TPBCount", 1, "Count"),
         Metric::new("EstimatedLowerBoundLatency", 0, "Milliseconds"),
@@ -184,10 +235,10 @@ fn constant_file(name: &str) -> String {
     format!("value_{name}.npy")
 }
 
-fn definition(program: &Program, names: &[String], pointers: &BTreeMap<u32, Pointer>) -> Definition {
+fn definition(image: &Image<'_>, names: &[String], pointers: &BTreeMap<u32, Pointer>) -> Definition {
     let mut definition = Definition::with_default_names();
     definition.var.insert("SB".to_owned(), Variable::unsized_of(VariableKind::StateBuffer, 0));
-    for ((tensor, name), var_id) in program.tensors.iter().zip(names).zip(variable_ids(program)) {
+    for ((tensor, name), var_id) in image.tensors.iter().zip(names).zip(variable_ids(names.len())) {
         let var_id = u64::from(var_id);
         let variable = match &tensor.kind {
             HbmKind::Input(_) | HbmKind::Updated { .. } => {
@@ -201,13 +252,12 @@ fn definition(program: &Program, names: &[String], pointers: &BTreeMap<u32, Poin
         };
         definition.var.insert(name.clone(), variable);
     }
-    let ids = variable_ids(program);
     for pointer in pointers.values() {
         let mut variable = Variable::unsized_of(VariableKind::Pointer, pointer.var_id);
-        variable.referenced_var_id = Some(u64::from(ids[pointer.updated]));
+        variable.referenced_var_id = Some(pointer.updated as u64 + 1);
         definition.var.insert(pointer.name.clone(), variable);
     }
-    for (name, owner, semaphores) in queues(program) {
+    for (name, owner, semaphores) in queues(&image.programs) {
         let queue = Queue {
             dynamic_dma: None,
             fabric_path: Some("main".to_owned()),
@@ -226,9 +276,9 @@ fn definition(program: &Program, names: &[String], pointers: &BTreeMap<u32, Poin
 }
 
 /// The queue sets that the program uses: name, triggering engine, completion semaphores.
-fn queues(program: &Program) -> Vec<(String, Engine, BTreeSet<u16>)> {
+fn queues(programs: &[(&Program, u64)]) -> Vec<(String, Engine, BTreeSet<u16>)> {
     let mut used: BTreeMap<(DmaQueue, Engine), BTreeSet<u16>> = BTreeMap::new();
-    for instruction in &program.instructions {
+    for instruction in programs.iter().flat_map(|(program, _)| &program.instructions) {
         let InstructionKind::Dma { queue, .. } = &instruction.kind else { continue };
         let semaphores = used.entry((*queue, instruction.engine)).or_default();
         semaphores.extend(instruction.update.map(|update| update.semaphore));
@@ -265,10 +315,9 @@ fn npy_type(dtype: Dtype) -> &'static str {
 
 /// Inputs and outputs with their position in the graph, their steps in elements where they are not
 /// packed, and how large integers may be.
-fn tensor_map(graph: &Graph, program: &Program, names: &[String], pointers: &BTreeMap<u32, Pointer>) -> TensorMap {
+fn tensor_map(graph: &Graph, image: &Image<'_>, names: &[String], pointers: &BTreeMap<u32, Pointer>) -> TensorMap {
     let mut map = TensorMap::new();
-    let integer_bits = integers::input_bits(graph);
-    for (tensor, name) in program.tensors.iter().zip(names) {
+    for (tensor, name) in image.tensors.iter().zip(names) {
         let dtype = element_name(tensor.dtype);
         let mut add = |name: &str, kind: TensorKind, position: u32, alias_of: Option<&String>| {
             let is_input = kind == TensorKind::Input;
@@ -281,7 +330,7 @@ fn tensor_map(graph: &Graph, program: &Program, names: &[String], pointers: &BTr
             entry.position = Some(position);
             entry.alias_of = alias_of.cloned();
             if is_input {
-                entry.integer_bits = Some(integer_bits[position as usize]).filter(|&bits| bits < 32);
+                entry.integer_bits = Some(image.integer_bits[position as usize]).filter(|&bits| bits < 32);
             }
             let packed: Vec<i64> = packed_strides(&tensor.shape).iter().map(|&step| step as i64).collect();
             if let Some(strides) = strides
@@ -311,4 +360,10 @@ fn tensor_map(graph: &Graph, program: &Program, names: &[String], pointers: &BTr
 /// Source lines by record, as JSON.
 pub(crate) fn line_table(program: &Program) -> Vec<u8> {
     to_compact_json(&DebugLines::of(program))
+}
+
+/// The same for a module whose streams have so many records: rows of kernels name the locations of their
+/// first call, and each call says where its own start.
+pub(crate) fn module_line_table(module: &Module, n_records: impl Fn(Engine) -> usize) -> Vec<u8> {
+    to_compact_json(&DebugLines::of_module(module, n_records))
 }

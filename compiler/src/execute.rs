@@ -4,6 +4,7 @@
 //! have the strides that the NEFF's tensor map declares. 64-bit integers that the device's 32-bit
 //! arithmetic cannot hold are refused here, before anything runs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -117,6 +118,7 @@ impl Executable {
         let map: TensorMap = read_json(&container, "sg00/tensor_map.json").unwrap_or_default();
         if let Ok(lines) = read_json::<DebugLines>(&container, DebugLines::MEMBER) {
             machine.set_sources(sources(&lines));
+            name_calls(&mut machine, &lines);
         }
         let slots = |tensors: Vec<Option<TensorInfo>>| -> Result<Vec<Option<Slot>>, Error> {
             tensors.into_iter().map(|tensor| tensor.map(|tensor| slot(tensor, &map)).transpose()).collect()
@@ -229,7 +231,8 @@ impl Executable {
             }
             _ => false,
         };
-        self.machine.stream(Engine::Act).iter().any(|instruction| is_limited(&instruction.kind))
+        let machines = std::iter::once(&self.machine).chain(self.machine.kernels());
+        machines.flat_map(|machine| machine.stream(Engine::Act)).any(|instruction| is_limited(&instruction.kind))
     }
 
     /// The chip that the program is for.
@@ -245,7 +248,10 @@ impl Executable {
     /// Instructions of all streams.
     pub fn counts(&self) -> InstructionCounts {
         let mut counts = InstructionCounts::default();
-        for instruction in Engine::ALL.iter().flat_map(|&engine| self.machine.stream(engine)) {
+        let machines = || std::iter::once(&self.machine).chain(self.machine.kernels());
+        for instruction in
+            Engine::ALL.iter().flat_map(|&engine| machines().flat_map(move |machine| machine.stream(engine)))
+        {
             counts.n_instructions += 1;
             counts.n_compute += usize::from(instruction.is_compute());
             counts.n_transfers += usize::from(matches!(instruction.kind, InstructionKind::Dma { .. }));
@@ -407,6 +413,24 @@ fn sources(debug: &DebugLines) -> Vec<(InstructionId, Vec<Arc<str>>)> {
         }
     }
     sources
+}
+
+/// Names the model lines of each call, which are in the same order as those of its kernel's first one.
+fn name_calls(machine: &mut Machine, debug: &DebugLines) {
+    let text = |position: usize| -> Option<Arc<str>> {
+        let [node, _, module, line] = debug.locations.get(position)?;
+        Some(location_text(node, module, line).into())
+    };
+    let mut first_of_kernel: BTreeMap<u32, usize> = BTreeMap::new();
+    for (number, call) in debug.calls.iter().enumerate() {
+        let first = *first_of_kernel.entry(call.kernel).or_insert(call.first_location as usize);
+        let start = call.first_location as usize;
+        let next = debug.calls.get(number + 1).map_or(debug.locations.len(), |next| next.first_location as usize);
+        if start != first {
+            let pairs = (0..next.saturating_sub(start)).filter_map(|at| Some((text(first + at)?, text(start + at)?)));
+            machine.set_call_sources(number, pairs.collect::<Vec<_>>());
+        }
+    }
 }
 
 fn location_text(node: &str, module: &str, line: &str) -> String {

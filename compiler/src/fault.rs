@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::cache::COMPILER_VERSION;
 use crate::error::Error;
-use crate::pipeline::{Compiled, Options, PASSES, Stage, Watcher, compile};
+use crate::pipeline::{Compiled, Options, Stage, Watcher, compile, pass_after};
 use passes::manager::PassReport;
 
 /// What a fault happened in.
@@ -48,7 +48,7 @@ pub fn reported(error: Error, circumstances: Circumstances<'_>, folder: &Path) -
 /// The report on an internal error with this message.
 pub fn report_text(message: &str, circumstances: Circumstances<'_>, compile: Compile<'_>) -> String {
     let Circumstances { command: _, graph, options } = circumstances;
-    let mut keeper = StageKeeper { done: 0, last: graph.to_string() };
+    let mut keeper = StageKeeper { done: None, last: graph.to_string() };
     let again = compile(graph, options, &mut keeper);
     let mut text = String::from("// neffuse: report on an internal error\n");
     let mut line = |name: &str, value: &str| {
@@ -60,7 +60,7 @@ pub fn report_text(message: &str, circumstances: Circumstances<'_>, compile: Com
     line("version", COMPILER_VERSION);
     line("error", message);
     match &again {
-        Err(Error::Internal(_)) => line("pass", PASSES.get(keeper.done).copied().unwrap_or("none")),
+        Err(Error::Internal(_)) => line("pass", pass_after(keeper.done).unwrap_or("none")),
         Err(other) => line("pass", &format!("not known; compiled again, it ended in {other}")),
         Ok(_) => line("pass", "none: the graph compiles, the program is wrong"),
     }
@@ -74,7 +74,7 @@ pub fn report_text(message: &str, circumstances: Circumstances<'_>, compile: Com
     );
     line("replay", &replay_command(circumstances, "THIS_FILE"));
     write!(text, "{graph}").expect("strings take all text");
-    if let (Err(Error::Internal(_)), Some(pass)) = (&again, PASSES.get(keeper.done)) {
+    if let (Err(Error::Internal(_)), Some(pass)) = (&again, pass_after(keeper.done)) {
         writeln!(text, "// before pass `{pass}`:").expect("strings take all text");
         for line in keeper.last.lines() {
             writeln!(text, "// {line}").expect("strings take all text");
@@ -103,7 +103,7 @@ pub fn write_report(folder: &Path, graph_name: &str, text: &str) -> io::Result<P
 
 fn replay_command(circumstances: Circumstances<'_>, file: &str) -> String {
     let Circumstances { command, graph: _, options } = circumstances;
-    let Options { target, numerics, print_after: _, stop_after, fuel, disabled_rules } = options;
+    let Options { target, numerics, print_after: _, stop_after, fuel, disabled_rules, outline } = options;
     let mut text = format!("neffuse {command} {file} --no-cache --target {target} --numerics {}", numerics.name());
     if let Some(fuel) = fuel {
         write!(text, " --fuel {fuel}").expect("strings take all text");
@@ -111,21 +111,24 @@ fn replay_command(circumstances: Circumstances<'_>, file: &str) -> String {
     if let Some(pass) = stop_after {
         write!(text, " --stop-after {pass}").expect("strings take all text");
     }
+    if *outline != Options::default().outline {
+        write!(text, " --outline {}", outline.name()).expect("strings take all text");
+    }
     for rule in disabled_rules {
         write!(text, " --disable-rule {rule}").expect("strings take all text");
     }
     text
 }
 
-/// Counts passes and keeps what the last one left.
+/// Keeps the last pass and what it left.
 struct StageKeeper {
-    done: usize,
+    done: Option<&'static str>,
     last: String,
 }
 
 impl Watcher for StageKeeper {
-    fn after(&mut self, _: &PassReport, stage: Stage<'_>) {
-        self.done += 1;
+    fn after(&mut self, report: &PassReport, stage: Stage<'_>) {
+        self.done = Some(report.name);
         self.last = stage.text();
     }
 }

@@ -17,14 +17,20 @@ use passes::manager::{
     Unit, run,
 };
 use passes::schedule::{ScheduleOptions, schedule};
-use passes::synchronize::synchronize;
+use passes::synchronize::synchronize_below;
 use passes::{Numerics, canonicalize};
 
 use crate::error::Error;
 use crate::import::UnsupportedNode;
 
-/// Names of all passes, in order.
-pub const PASSES: [&str; 10] = [
+mod assembly;
+mod outlined;
+
+pub use outlined::Outlined;
+
+/// Names of all passes, in order. Those between the first and the last run for each function.
+pub const PASSES: [&str; 11] = [
+    passes::outline::NAME,
     canonicalize::NAME,
     passes::fuse::NAME,
     passes::index_masks::NAME,
@@ -45,6 +51,12 @@ const PLACE: &str = "place";
 const LOWER: &str = "lower";
 const PACKAGE: &str = "package";
 
+/// The pass that comes after this one, or first.
+pub fn pass_after(pass: Option<&str>) -> Option<&'static str> {
+    let Some(pass) = pass else { return PASSES.first().copied() };
+    PASSES.iter().skip_while(|&&name| name != pass).nth(1).copied()
+}
+
 /// How to compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -60,6 +72,37 @@ pub struct Options {
     pub fuel: Option<u64>,
     /// Rules of `fuse` that are not used.
     pub disabled_rules: Vec<String>,
+    /// Whether repeated layers become kernels that are called.
+    pub outline: Outlining,
+}
+
+/// Whether repeated layers are compiled once and called.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Outlining {
+    /// Where it pays.
+    #[default]
+    Auto,
+    /// Never: the program is one kernel.
+    Off,
+}
+
+impl Outlining {
+    /// Name in options.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Outlining::Auto => "auto",
+            Outlining::Off => "off",
+        }
+    }
+}
+
+impl std::str::FromStr for Outlining {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = [Outlining::Auto, Outlining::Off];
+        known.into_iter().find(|outlining| outlining.name() == text).ok_or_else(|| "there are auto and off".to_owned())
+    }
 }
 
 impl Default for Options {
@@ -71,6 +114,7 @@ impl Default for Options {
             stop_after: None,
             fuel: None,
             disabled_rules: Vec::new(),
+            outline: Outlining::Auto,
         }
     }
 }
@@ -129,9 +173,13 @@ pub struct FusionEntry {
 /// What a compilation has made. Later parts are missing where `stop_after` ended it.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    /// The graph that the last graph pass left.
+    /// The graph that the last graph pass left; of an outlined one the imported graph, with the steps
+    /// that its inputs have on the device.
     pub graph: Graph,
+    /// The program of a graph that is one kernel.
     pub program: Option<Program>,
+    /// The kernels and calls of a graph that is more.
+    pub outlined: Option<Outlined>,
     pub neff: Option<Vec<u8>>,
     /// In the order run.
     pub passes: Vec<PassReport>,
@@ -301,6 +349,27 @@ impl<'a> Pipeline<'a> {
     }
 
     fn run(mut self, imported: &Graph) -> Result<Compiled, Error> {
+        let start = self.clock.seconds();
+        let outline = match self.options.outline {
+            Outlining::Auto => passes::outline::outline(imported),
+            Outlining::Off => None,
+        };
+        self.note_outline(imported, outline.as_ref(), self.clock.seconds() - start);
+        if self.run_options.stop_after.as_deref() == Some(passes::outline::NAME) {
+            return Ok(self.finish(imported.clone(), None, None));
+        }
+        let Some(outline) = outline else { return self.run_whole(imported) };
+        let fuel = self.context.fuel.clone();
+        match self.run_outlined(imported, &outline)? {
+            Some(made) => Ok(self.finish_outlined(made)),
+            None => {
+                self.forget_functions(fuel);
+                self.run_whole(imported)
+            }
+        }
+    }
+
+    fn run_whole(mut self, imported: &Graph) -> Result<Compiled, Error> {
         let (graph, progress) = self.graph_passes(imported)?;
         self.notes.converted_weight_bytes.set(converted_weight_bytes(imported, &graph));
         if progress == Progress::Stopped {
@@ -310,7 +379,8 @@ impl<'a> Pipeline<'a> {
         if progress == Progress::Stopped {
             return Ok(self.finish(graph, Some(program), None));
         }
-        let (program, progress) = self.program_passes(program)?;
+        let semaphores = self.options.target.target().semaphores as usize;
+        let (program, progress) = self.program_passes(program, semaphores)?;
         if progress == Progress::Stopped {
             return Ok(self.finish(graph, Some(program), None));
         }
@@ -383,7 +453,8 @@ impl<'a> Pipeline<'a> {
         Ok((program, if stops { Progress::Stopped } else { Progress::Finished }))
     }
 
-    fn program_passes(&mut self, program: Program) -> Result<(Program, Progress), Error> {
+    /// `semaphores` is the number of those that the program may use.
+    fn program_passes(&mut self, program: Program, semaphores: usize) -> Result<(Program, Progress), Error> {
         let Pipeline { options: _, run_options, clock, recorder, context, notes } = self;
         let schedule = FnPass {
             name: "schedule",
@@ -416,7 +487,7 @@ impl<'a> Pipeline<'a> {
             name: "synchronize",
             establishes: Phase::Synchronized,
             run: |program: &Program, context: &mut PassContext| {
-                let (synchronized, stats) = synchronize(program)
+                let (synchronized, stats) = synchronize_below(program, semaphores)
                     .map_err(|error| PassError::Unsupported { reasons: vec![error.to_string()] })?;
                 context.statistics.add("hazards", stats.n_hazards as u64);
                 context.statistics.add("waits", stats.n_waits as u64);
@@ -450,6 +521,7 @@ impl<'a> Pipeline<'a> {
             fusions: fuse.fusions.iter().map(|fusion| fusion_entry(&graph, fusion)).collect(),
             graph,
             program,
+            outlined: None,
             neff,
             seconds: self.clock.seconds(),
             passes: self.recorder.reports,

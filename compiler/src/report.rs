@@ -15,8 +15,8 @@ use simulator::Timeline;
 use crate::error::Error;
 use crate::execute::Executable;
 use crate::import::UnsupportedNode;
-use crate::metrics::{compulsory_bytes, program_metrics};
-use crate::pipeline::{Compiled, FusionEntry, Options};
+use crate::metrics::{ProgramMetrics, compulsory_bytes, program_metrics};
+use crate::pipeline::{Compiled, FusionEntry, Options, Outlined};
 use crate::verdict::Verdict;
 
 /// Partitions of the state buffer.
@@ -43,6 +43,8 @@ pub struct Report {
     pub n_nodes: Option<usize>,
     /// Distinct linked kernels.
     pub n_kernels: Option<usize>,
+    /// Each kernel, in the order of its place in the NEFF.
+    pub kernels: Vec<KernelEntry>,
     /// Records of all streams.
     pub n_instructions: Option<usize>,
     /// Records on the data path of PE, ACT, DVE and Pool.
@@ -87,6 +89,18 @@ pub struct Report {
     /// The first line of the error; absent where the command succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// One kernel and its calls.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KernelEntry {
+    /// Name of its function; empty where only the NEFF is known.
+    pub name: String,
+    pub n_calls: usize,
+    /// Records of all its streams.
+    pub n_instructions: usize,
+    /// Predicted time of one call after another of this kernel: the mean over its calls.
+    pub predicted_us: Option<f64>,
 }
 
 /// What the compile cache had to do with a result.
@@ -216,24 +230,88 @@ impl Report {
         self.fusions = compiled.fusions.clone();
         self.regions = compiled.fuse.regions.iter().map(RegionEntry::of).collect();
         self.neff_bytes = compiled.neff.as_ref().map(Vec::len);
+        self.converted_weight_bytes = Some(compiled.converted_weight_bytes);
+        if let Some(outlined) = &compiled.outlined {
+            self.note_outlined(outlined);
+            self.sbuf_peak_bytes = Some(peak(&compiled.passes) * N_PARTITIONS);
+            return;
+        }
         let Some(program) = &compiled.program else { return };
         let metrics = program_metrics(program);
         self.n_kernels = Some(1);
+        self.kernels = vec![KernelEntry {
+            name: program.name.clone(),
+            n_calls: 1,
+            n_instructions: metrics.n_instructions,
+            predicted_us: None,
+        }];
         self.n_dispatches = Some(1);
         self.n_instructions = Some(metrics.n_instructions);
         self.n_compute_instructions = Some(metrics.n_compute_instructions);
         self.hbm_read_bytes = Some(metrics.hbm_read_bytes);
         self.hbm_write_bytes = Some(metrics.hbm_write_bytes);
         self.spill_bytes = Some(compiled.allocate.spill_bytes);
-        self.converted_weight_bytes = Some(compiled.converted_weight_bytes);
         self.sbuf_peak_bytes = Some(compiled.allocate.sbuf_peak_bytes_per_partition * N_PARTITIONS);
+    }
+
+    /// Adds what the kernels of a graph of repeated layers are. Bytes are those of all calls.
+    fn note_outlined(&mut self, outlined: &Outlined) {
+        self.n_nodes = Some(outlined.functions.iter().map(ir::Graph::n_nodes).sum());
+        if outlined.programs.is_empty() {
+            return;
+        }
+        let mut sum = ProgramMetrics::default();
+        for (number, program) in outlined.programs.iter().enumerate() {
+            let metrics = program_metrics(program);
+            let n_calls = outlined.n_calls(number);
+            sum.n_instructions += metrics.n_instructions;
+            sum.n_compute_instructions += metrics.n_compute_instructions;
+            sum.hbm_read_bytes += metrics.hbm_read_bytes * n_calls as u64;
+            sum.hbm_write_bytes += metrics.hbm_write_bytes * n_calls as u64;
+            let (name, n_instructions) = (program.name.clone(), metrics.n_instructions);
+            self.kernels.push(KernelEntry { name, n_calls, n_instructions, predicted_us: None });
+        }
+        self.n_kernels = Some(outlined.programs.len());
+        self.n_dispatches = Some(1);
+        self.n_instructions = Some(sum.n_instructions);
+        self.n_compute_instructions = Some(sum.n_compute_instructions);
+        self.hbm_read_bytes = Some(sum.hbm_read_bytes);
+        self.hbm_write_bytes = Some(sum.hbm_write_bytes);
+        self.spill_bytes = Some(outlined.spill_bytes);
+    }
+
+    /// Adds the kernels that a NEFF calls, and how long calls take.
+    fn note_calls(&mut self, executable: &Executable, timeline: &Timeline) {
+        let machine = executable.machine();
+        let calls = machine.calls();
+        self.n_kernels = Some(machine.kernels().count().max(1));
+        if calls.is_empty() {
+            self.kernels.resize(1, KernelEntry { n_calls: 1, ..KernelEntry::default() });
+            self.kernels[0].n_instructions = machine.n_instructions();
+            self.kernels[0].predicted_us = Some(microseconds(timeline.body_ps));
+            return;
+        }
+        self.kernels.resize(machine.kernels().count(), KernelEntry::default());
+        for (number, kernel) in machine.kernels().enumerate() {
+            let of_kernel: Vec<u64> = timeline
+                .calls
+                .iter()
+                .filter(|call| call.kernel == number)
+                .map(|call| (call.end_ps - call.start_ps).unsigned_abs())
+                .collect();
+            let entry = &mut self.kernels[number];
+            entry.n_calls = of_kernel.len();
+            entry.n_instructions = kernel.n_instructions();
+            let mean = of_kernel.iter().sum::<u64>().checked_div(of_kernel.len() as u64);
+            entry.predicted_us = mean.map(microseconds);
+        }
     }
 
     /// Adds predicted times.
     pub fn note_timeline(&mut self, executable: &Executable, timeline: &Timeline) {
         let counts = executable.counts();
         self.target = Some(executable.target().name().to_owned());
-        self.n_kernels = Some(1);
+        self.note_calls(executable, timeline);
         self.n_dispatches = Some(1);
         self.n_instructions = Some(counts.n_instructions);
         self.n_compute_instructions = Some(counts.n_compute);
@@ -288,6 +366,7 @@ impl Report {
         };
         line("target, numerics", join(&[self.target.clone(), self.numerics.clone()]));
         line("nodes", self.n_nodes.map(|count| count.to_string()));
+        line("kernels", self.kernels_text());
         let compute = self.n_compute_instructions.map(|count| format!("{count} of them compute"));
         line("instructions", join(&[self.n_instructions.map(|count| count.to_string()), compute]));
         let read = self.hbm_read_bytes.map(|bytes| format!("{} read", bytes_text(bytes)));
@@ -303,6 +382,12 @@ impl Report {
         let source = if self.cache == Some(CacheUse::Hit) { ", from the compile cache" } else { "" };
         line("compile time", self.compile_seconds.map(|seconds| format!("{:.1} ms{source}", seconds * 1e3)));
         text
+    }
+
+    /// Kernels and calls, where there is more than one call.
+    fn kernels_text(&self) -> Option<String> {
+        let n_calls: usize = self.kernels.iter().map(|kernel| kernel.n_calls).sum();
+        (n_calls > 1).then(|| format!("{} distinct, {n_calls} calls", self.kernels.len()))
     }
 
     /// Predicted times, for people.
@@ -327,6 +412,13 @@ impl Report {
             writeln!(text, "  {:<22}{bound}", "bound by").expect("strings take all text");
             let error = predicted_error_text(self.predicted_error.as_ref());
             writeln!(text, "  {:<22}{error}", "expected error").expect("strings take all text");
+        }
+        for kernel in self.kernels.iter().filter(|_| self.kernels_text().is_some()) {
+            let KernelEntry { name, n_calls, n_instructions, predicted_us } = kernel;
+            let time_us = predicted_us.unwrap_or_default();
+            let what = format!("{n_calls} calls of {n_instructions} instructions {name}");
+            writeln!(text, "  {:<22}{time_us:>10.3} us each, {}", "  kernel", what.trim_end())
+                .expect("strings take all text");
         }
         if !self.assumed_numbers.is_empty() {
             let names = self.assumed_numbers.join(", ");
@@ -398,6 +490,12 @@ pub fn limits(passes: &[PassReport]) -> Vec<String> {
     reached.collect()
 }
 
+/// Highest use of a partition of SBUF.
+fn peak(passes: &[PassReport]) -> u64 {
+    let peaks = passes.iter().map(|pass| pass.statistics.get("sbuf_peak_bytes_per_partition"));
+    peaks.max().unwrap_or(0)
+}
+
 fn pass_entry(report: &PassReport) -> PassEntry {
     let statistics = report.statistics.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     PassEntry { name: report.name.to_owned(), seconds: report.seconds, statistics }
@@ -414,7 +512,7 @@ mod tests {
     #[test]
     fn every_key_of_the_contract_is_there() {
         let report: serde_json::Value = serde_json::from_str(&Report::new("g").to_json()).unwrap();
-        let keys = "graph target numerics neff_bytes compile_seconds cache passes limits n_nodes n_kernels n_instructions \
+        let keys = "graph target numerics neff_bytes compile_seconds cache passes limits n_nodes n_kernels kernels n_instructions \
             n_compute_instructions n_dispatches hbm_read_bytes hbm_write_bytes compulsory_bytes spill_bytes \
             converted_weight_bytes \
             sbuf_peak_bytes predicted_us predicted_error assumed_numbers nc_us total_us host_us engine_busy_us bound fusions regions unsupported host_ops \

@@ -71,4 +71,7 @@ opcodes! {
     0x20 "dma_copy" InstructionKind::Dma { .. },
     0x30 "load_table" InstructionKind::LoadTable { .. },
     0x31 "sync" InstructionKind::Sync,
+    0x32 "call" InstructionKind::Call { .. },
+    0x33 "return" InstructionKind::Return,
+    0x34 "clear_semaphores" InstructionKind::ClearSemaphores { .. },
 }

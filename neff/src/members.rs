@@ -13,7 +13,7 @@ mod stats;
 mod tensor_map;
 mod top;
 
-pub use debug_lines::DebugLines;
+pub use debug_lines::{DebugCall, DebugLines};
 pub use definition::{
     CcStreams, Definition, DynamicDma, Queue, QueueKind, StatebufferReservation, Variable, VariableKind,
     engine_file_stem,
@@ -32,6 +32,9 @@ use crate::json::{JsonError, from_slice_within};
 use crate::{Code, Error, Place};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+/// Path of the table that calls of kernels bind: variable ids as little-endian u32.
+pub const BINDINGS_MEMBER: &str = "sg00/bindings.bin";
 
 /// Keys of a JSON object that this crate has no field for.
 pub type Extra = serde_json::Map<String, serde_json::Value>;

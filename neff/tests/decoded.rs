@@ -120,7 +120,7 @@ fn members(program: &Program) -> Members {
         definition.var.insert(tensor.name.clone(), variable);
         map.insert(tensor.name.clone(), entry);
     }
-    let variables: Vec<u32> = (1..=program.tensors.len() as u32).collect();
+    let variables: Vec<HbmId> = (1..=program.tensors.len() as u32).map(HbmId).collect();
     for engine in Engine::ALL {
         let stem = engine_file_stem(engine);
         let file = EngineFile { name: format!("{stem}.json"), instr: format!("{stem}.bin"), ..EngineFile::default() };

@@ -19,8 +19,8 @@ use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_assert, prop_as
 use proptest::sample::select;
 use smallvec::{SmallVec, smallvec};
 
-const N_KINDS: usize = 19;
-const VARIABLES: [u32; 3] = [7, 1, 70_000];
+const N_KINDS: usize = 22;
+const VARIABLES: [HbmId; 3] = [HbmId(7), HbmId(1), HbmId(70_000)];
 
 /// Two tiles per memory, at addresses that fit every element size.
 fn tiles() -> Vec<Tile> {
@@ -188,6 +188,9 @@ fn kind_at(position: usize) -> BoxedStrategy<InstructionKind> {
         }
         17 => table_sets().prop_map(|set| InstructionKind::LoadTable { set }).boxed(),
         18 => Just(InstructionKind::Sync).boxed(),
+        19 => any::<(u32, u32)>().prop_map(|(entry, bindings)| InstructionKind::Call { entry, bindings }).boxed(),
+        20 => Just(InstructionKind::Return).boxed(),
+        21 => any::<(u16, u16)>().prop_map(|(first, count)| InstructionKind::ClearSemaphores { first, count }).boxed(),
         _ => unreachable!("{N_KINDS} kinds"),
     }
 }
@@ -235,7 +238,7 @@ proptest! {
         }
         for (ours, theirs) in [(ours.dma_read, theirs.dma_read), (ours.dma_write, theirs.dma_write)] {
             let hbm = |access: &DmaAccess| access.hbm();
-            let variable = theirs.and_then(hbm).map(|tensor| HbmId(VARIABLES[tensor.index()]));
+            let variable = theirs.and_then(hbm).map(|tensor| VARIABLES[tensor.index()]);
             prop_assert_eq!(ours.and_then(hbm), variable);
             prop_assert_eq!(ours.map(|access| &access.dims), theirs.map(|access| &access.dims));
         }

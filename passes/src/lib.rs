@@ -13,6 +13,7 @@ pub mod index_masks;
 mod lists;
 pub mod manager;
 pub mod numerics;
+pub mod outline;
 pub mod schedule;
 pub mod synchronize;
 

@@ -36,6 +36,9 @@ pub enum FindingKind {
     SemaphoreOverflow,
     /// Accesses in more pieces than a check follows, so that nothing is proved.
     TooFine,
+    /// Calls of kernels that are not kept apart: one may begin before another has ended, finds semaphores
+    /// that another has left, or is applied twice to memory that it writes.
+    Calls,
     /// An input for which an activation function has no valid result.
     ActivationRange,
 }
@@ -57,6 +60,7 @@ impl FindingKind {
             FindingKind::Deadlock => "deadlock",
             FindingKind::SemaphoreOverflow => "semaphore-overflow",
             FindingKind::TooFine => "too-fine",
+            FindingKind::Calls => "calls",
             FindingKind::ActivationRange => "activation-range",
         }
     }

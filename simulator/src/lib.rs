@@ -5,6 +5,7 @@
 //! Only the file decides: the crate shares no code with lowering, passes or the reference evaluator,
 //! and reads no debug or statistics member.
 
+mod applied;
 mod check;
 mod error;
 mod finding;
@@ -20,4 +21,4 @@ mod values;
 pub use error::{LoadError, RunError};
 pub use finding::{Finding, FindingKind, Findings, Site};
 pub use machine::{InstructionId, Machine, Outputs, TensorBytes, TensorInfo};
-pub use timeline::{Bound, Busy, Cause, CriticalStep, Span, Timeline, TransferSpan};
+pub use timeline::{Bound, Busy, CallSpan, Cause, CriticalStep, Span, Timeline, TransferSpan};

@@ -15,6 +15,7 @@ use neff::members::{
     Definition, GraphFile, Kelf, TensorMap, Variable, VariableKind, chip_target, element_type, npy, read_json,
 };
 
+use crate::applied::{self, Applied};
 use crate::error::LoadError;
 use crate::machine::{DeviceMemory, MOST_TENSORS, Parts};
 use crate::sound::Content;
@@ -51,7 +52,7 @@ pub(crate) fn read(container: &Container) -> Result<Parts, LoadError> {
     let input_slots = variables.add_interface(&inputs, 0, &shapes, HbmKind::Input)?;
     let output_slots = variables.add_interface(&outputs, inputs.len(), &shapes, HbmKind::Output)?;
 
-    let mut instructions = Vec::new();
+    let mut streams: [Vec<Instruction>; Engine::ALL.len()] = Default::default();
     let mut read = vec![container.member(kelf_name)?, container.member("neff.json")?];
     read.push(container.member(&subgraph.definition)?);
     read.push(if has_map { container.member(&map_name)? } else { &[] });
@@ -61,16 +62,31 @@ pub(crate) fn read(container: &Container) -> Result<Parts, LoadError> {
         let records = container.member(&path)?;
         // Which engine a stream is for stands in the definition.
         read.push(records);
-        let stream = isa::records(engine, &path, records)?;
-        instructions.reserve_exact(stream.len());
-        for instruction in stream {
-            instructions.push(variables.resolve(instruction?, &path)?);
+        let records = isa::records(engine, &path, records)?;
+        let stream = &mut streams[engine as usize];
+        stream.reserve_exact(records.len());
+        for instruction in records {
+            stream.push(variables.resolve(instruction?, &path)?);
         }
     }
+    let target = target_of(&kelf.target)?;
+    let has_calls = streams.iter().flatten().any(applied::belongs_to_calls);
+    let applied = if has_calls {
+        let path = member(neff::members::BINDINGS_MEMBER.rsplit('/').next().unwrap_or_default());
+        let table = container.members.get(&path).map_or(&[][..], Vec::as_slice);
+        read.push(table);
+        let bindings = variables.bindings(&path, table)?;
+        let device = &variables.device;
+        Some(Applied::split(target, &mut streams, &variables.tensors, device, bindings)?)
+    } else {
+        None
+    };
+    let instructions: Vec<Instruction> = streams.into_iter().flatten().collect();
     Ok(Parts {
         content: Some(Content::of(read)),
-        target: target_of(&kelf.target)?,
+        target,
         instructions,
+        applied,
         strides: variables.strides,
         tensors: variables.tensors,
         device: variables.device,
@@ -228,11 +244,28 @@ impl Variables {
         Ok(slots)
     }
 
+    /// The table of bindings, as positions in the list of tensors.
+    fn bindings(&self, path: &str, table: &[u8]) -> Result<Vec<usize>, LoadError> {
+        let (ids, rest) = table.as_chunks::<4>();
+        if !rest.is_empty() {
+            return Err(mismatch(format!("{path} ends inside a variable id")));
+        }
+        let index = |id: &[u8; 4]| {
+            let id = u32::from_le_bytes(*id);
+            let index = self.by_id.get(&u64::from(id)).copied();
+            index.ok_or_else(|| mismatch(format!("{path} names variable {id}, which is no tensor")))
+        };
+        ids.iter().map(index).collect()
+    }
+
     /// Variable ids to positions in the list of tensors.
     fn resolve(&self, mut instruction: Instruction, path: &str) -> Result<Instruction, LoadError> {
         if let InstructionKind::Dma { dst, src, queue: _, gather: _ } = &mut instruction.kind {
             for side in [dst, src] {
                 let DmaPlace::Hbm { tensor } = &mut side.place else { continue };
+                if tensor.bound_place().is_some() {
+                    continue;
+                }
                 let index = self.by_id.get(&u64::from(tensor.0));
                 let index =
                     index.ok_or_else(|| mismatch(format!("{path} names variable {}, which is no tensor", tensor.0)))?;

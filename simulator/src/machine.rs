@@ -9,6 +9,7 @@ use ir::target::{Target, TargetName};
 use ir::types::{Dtype, Shape, packed_strides};
 use neff::container::Container;
 
+use crate::applied::{self, Applied, KernelTensor};
 use crate::error::{LoadError, RunError};
 use crate::finding::{Finding, FindingKind, Findings, Site};
 use crate::sound::Content;
@@ -82,6 +83,10 @@ pub struct Machine {
     pub(crate) device: DeviceMemory,
     inputs: Vec<Option<usize>>,
     outputs: Vec<Option<usize>>,
+    /// Kernels and calls of them; the instructions above are then those that call.
+    pub(crate) applied: Option<Box<Applied>>,
+    /// Where each engine's instructions begin in its stream of the file.
+    first_positions: [u32; Engine::ALL.len()],
     /// Model lines of each instruction; empty where unknown.
     sources: Vec<Vec<Arc<str>>>,
     broken_rules: OnceLock<Findings>,
@@ -103,6 +108,7 @@ pub(crate) struct Parts {
     pub target: TargetName,
     /// In the absolute form, in any order that keeps each engine's.
     pub instructions: Vec<Instruction>,
+    pub applied: Option<Applied>,
     pub tensors: Vec<HbmTensor>,
     /// One per tensor; `None` for packed ones.
     pub strides: Vec<Option<Vec<i64>>>,
@@ -135,6 +141,9 @@ impl Machine {
     /// # Errors
     /// A tile without an address, or a position that no graph has.
     pub fn from_program(program: &Program) -> Result<Machine, LoadError> {
+        if program.instructions.iter().any(applied::belongs_to_calls) {
+            return Err(LoadError::Inconsistent("calls need a file with bindings".to_owned()));
+        }
         let absolute = program.to_absolute()?;
         let taken = absolute.tensors.iter().flat_map(|tensor| [tensor.kind.input(), tensor.kind.output()]);
         if let Some(position) = taken.flatten().find(|&position| position as usize >= MOST_TENSORS) {
@@ -162,6 +171,7 @@ impl Machine {
             content: None,
             target: absolute.target,
             instructions: absolute.instructions,
+            applied: None,
             strides: vec![None; absolute.tensors.len()],
             tensors: absolute.tensors,
             device,
@@ -198,6 +208,8 @@ impl Machine {
             device: parts.device,
             inputs: parts.inputs,
             outputs: parts.outputs,
+            applied: parts.applied.map(Box::new),
+            first_positions: [0; Engine::ALL.len()],
             sources: Vec::new(),
             broken_rules: OnceLock::new(),
             schedule: OnceLock::new(),
@@ -220,7 +232,12 @@ impl Machine {
         self.outputs.iter().map(|slot| slot.map(|tensor| self.info(tensor))).collect()
     }
 
-    /// One engine's stream.
+    /// The machine whose records begin at these positions of the file's streams.
+    pub(crate) fn starting_at(self, first_positions: [u32; Engine::ALL.len()]) -> Machine {
+        Machine { first_positions, ..self }
+    }
+
+    /// One engine's stream; without its part of kernels, where there are calls.
     pub fn stream(&self, engine: Engine) -> &[Instruction] {
         &self.instructions[self.stream_range(engine)]
     }
@@ -231,12 +248,39 @@ impl Machine {
         // Findings kept so far name the old lines.
         (self.broken_rules, self.schedule) = (OnceLock::new(), OnceLock::new());
         self.sources.resize(self.instructions.len(), Vec::new());
+        if let Some(applied) = &mut self.applied {
+            applied.set_sources(sources.into_iter().collect());
+            return;
+        }
         for (id, lines) in sources {
-            if (id.position as usize) < self.stream(id.engine).len() {
+            if self.holds(id) {
                 let flat = self.flat(id);
                 self.sources[flat] = lines;
             }
         }
+    }
+
+    /// Names the model lines of one call: what `lines` makes of those that the kernel's records have.
+    pub fn set_call_sources(&mut self, call: usize, lines: impl IntoIterator<Item = (Arc<str>, Arc<str>)>) {
+        if let Some(applied) = &mut self.applied {
+            applied.set_call_lines(call, lines.into_iter().collect());
+        }
+    }
+
+    /// True for instructions of this machine's own streams.
+    pub(crate) fn holds(&self, id: InstructionId) -> bool {
+        let first = self.first_positions[id.engine as usize];
+        id.position >= first && ((id.position - first) as usize) < self.stream(id.engine).len()
+    }
+
+    /// The kernels that calls apply, in the order of their place in the streams.
+    pub fn kernels(&self) -> impl Iterator<Item = &Machine> {
+        self.applied.iter().flat_map(|applied| applied.kernels.iter().map(|kernel| &kernel.machine))
+    }
+
+    /// Kernel of each call, in order; empty where the program is one kernel.
+    pub fn calls(&self) -> Vec<usize> {
+        self.applied.iter().flat_map(|applied| applied.calls.iter().map(|call| call.kernel)).collect()
     }
 
     /// Runs the program. `inputs` are buffers by position; an input that no instruction reads may
@@ -261,9 +305,22 @@ impl Machine {
         if !broken.is_empty() {
             return Err(RunError::Illegal(broken.clone()));
         }
+        if let Some(applied) = &self.applied {
+            return self.run_calls(applied, inputs);
+        }
         let schedule = self.schedule().map_err(|finding| RunError::Deadlock(Box::new(finding.clone())))?;
         let memory = self.memory(inputs)?;
         let mut executor = Executor::new(self.target, memory);
+        self.execute(schedule, &mut executor)?;
+        let mut findings = Findings::default();
+        for bad in &executor.out_of_range {
+            findings.push(out_of_range(bad, self.site(self.flat(bad.instruction))));
+        }
+        Ok(Outputs { tensors: self.take_outputs(executor.memory), findings })
+    }
+
+    /// Executes all instructions in the order of a schedule.
+    fn execute(&self, schedule: &Schedule, executor: &mut Executor) -> Result<(), RunError> {
         for &flat in &schedule.order {
             let id = self.id(flat);
             executor.execute(id, &self.instructions[flat]).map_err(|error| match error {
@@ -273,16 +330,29 @@ impl Machine {
                 TransferError::Memory { bytes } => RunError::OutOfMemory { bytes },
             })?;
         }
+        Ok(())
+    }
+
+    /// Runs the kernels call by call, each on what the call binds.
+    fn run_calls(&self, applied: &Applied, inputs: &[Option<&[u8]>]) -> Result<Outputs, RunError> {
+        // That calls end at all depends on what is between them, too.
+        if let Err(finding) = crate::timeline::call_times(self, applied, self.target) {
+            return Err(RunError::Deadlock(Box::new(finding)));
+        }
+        let memory = self.memory(inputs)?;
+        let mut executor = Executor::new(self.target, memory);
         let mut findings = Findings::default();
-        for bad in &executor.out_of_range {
-            findings.push(Finding {
-                kind: FindingKind::ActivationRange,
-                message: format!(
-                    "{:?} has no valid result for {:e} (partition {}, element {}), one of {} inputs",
-                    bad.function, bad.input, bad.partition, bad.element, bad.count
-                ),
-                sites: vec![self.site(self.flat(bad.instruction))],
-            });
+        for (number, call) in applied.calls.iter().enumerate() {
+            let kernel = &applied.kernels[call.kernel];
+            let machine = &kernel.machine;
+            let place = |tensor: &KernelTensor| self.device.places[applied.tensor(call, tensor.source)];
+            executor.memory.places = kernel.tensors.iter().map(place).collect();
+            let schedule = machine.schedule().map_err(|finding| RunError::Deadlock(Box::new(finding.clone())))?;
+            machine.execute(schedule, &mut executor).map_err(|error| applied.in_call(number, error))?;
+            for bad in executor.out_of_range.drain(..) {
+                let site = machine.site(machine.flat(bad.instruction));
+                findings.push(out_of_range(&bad, applied.site_in_call(number, site)));
+            }
         }
         Ok(Outputs { tensors: self.take_outputs(executor.memory), findings })
     }
@@ -300,6 +370,9 @@ impl Machine {
         if let Some(broken) = self.rule_findings().findings.first() {
             return Err(broken.clone());
         }
+        if let Some(applied) = &self.applied {
+            return crate::timeline::of_calls(self, applied, self.target);
+        }
         match self.schedule() {
             Ok(schedule) => Ok(crate::timeline::summarise(self, self.target, schedule)),
             Err(finding) => Err(finding.clone()),
@@ -308,7 +381,7 @@ impl Machine {
 
     /// Instructions of all streams.
     pub fn n_instructions(&self) -> usize {
-        self.instructions.len()
+        self.instructions.len() + self.kernels().map(|kernel| kernel.instructions.len()).sum::<usize>()
     }
 
     /// Predicts the program's time on a chip with other numbers, for studies of timing.
@@ -316,6 +389,9 @@ impl Machine {
     /// # Errors
     /// Why streams wait for ever. Operand rules are not looked at.
     pub fn timeline_on(&self, target: &Target) -> Result<Timeline, Finding> {
+        if let Some(applied) = &self.applied {
+            return crate::timeline::of_calls(self, applied, target);
+        }
         let schedule = crate::timeline::simulate(self, target)?;
         Ok(crate::timeline::summarise(self, target, &schedule))
     }
@@ -326,7 +402,10 @@ impl Machine {
         if self.content.is_some_and(Content::is_known_sound) {
             return Findings::default();
         }
-        let findings = crate::check::check(self);
+        let findings = match &self.applied {
+            Some(applied) => crate::check::check_calls(self, applied),
+            None => crate::check::check(self),
+        };
         if let Some(content) = self.content.filter(|_| findings.is_empty()) {
             content.note_sound();
         }
@@ -350,6 +429,7 @@ impl Machine {
                     findings.push(self.rule_finding(flat, violation));
                 }
             }
+            self.kernels().for_each(|kernel| findings.extend(kernel.rule_findings().clone()));
             findings
         })
     }
@@ -371,11 +451,13 @@ impl Machine {
 
     pub(crate) fn id(&self, flat: usize) -> InstructionId {
         let engine = self.instructions[flat].engine;
-        InstructionId { engine, position: (flat - self.stream_range(engine).start) as u32 }
+        let first = self.first_positions[engine as usize];
+        InstructionId { engine, position: first + (flat - self.stream_range(engine).start) as u32 }
     }
 
     pub(crate) fn flat(&self, id: InstructionId) -> usize {
-        self.stream_range(id.engine).start + id.position as usize
+        let first = self.first_positions[id.engine as usize];
+        self.stream_range(id.engine).start + (id.position - first) as usize
     }
 
     pub(crate) fn site(&self, flat: usize) -> Site {
@@ -390,16 +472,29 @@ impl Machine {
     /// Outputs with their steps in elements, outermost first; an output whose steps are not known,
     /// although its buffer is larger than the packed tensor, is left out.
     pub(crate) fn output_layouts(&self) -> Vec<(usize, Vec<i64>)> {
-        let layout = |tensor: usize| {
-            let HbmTensor { dtype, shape, size_bytes, .. } = &self.tensors[tensor];
-            if let Some(strides) = &self.strides[tensor] {
-                return (strides.len() == shape.len()).then(|| (tensor, strides.clone()));
-            }
-            let packed_bytes = shape.iter().product::<usize>() as u64 * dtype.size_bytes() as u64;
-            let packed = packed_strides(shape).iter().map(|&step| step as i64).collect();
-            (packed_bytes == *size_bytes).then_some((tensor, packed))
-        };
-        self.outputs.iter().flatten().filter_map(|&tensor| layout(tensor)).collect()
+        self.outputs.iter().flatten().filter_map(|&tensor| Some((tensor, self.layout(tensor)?))).collect()
+    }
+
+    /// Tensors that are outputs.
+    pub(crate) fn output_tensors(&self) -> impl Iterator<Item = usize> {
+        self.outputs.iter().flatten().copied()
+    }
+
+    /// A tensor's steps in elements, outermost first, where they are known.
+    pub(crate) fn layout(&self, tensor: usize) -> Option<Vec<i64>> {
+        let HbmTensor { dtype, shape, size_bytes, .. } = &self.tensors[tensor];
+        if let Some(strides) = &self.strides[tensor] {
+            return (strides.len() == shape.len()).then(|| strides.clone());
+        }
+        let packed_bytes = shape.iter().product::<usize>() as u64 * dtype.size_bytes() as u64;
+        let packed = packed_strides(shape).iter().map(|&step| step as i64).collect();
+        (packed_bytes == *size_bytes).then_some(packed)
+    }
+
+    /// True where the elements of two tensors lie alike.
+    pub(crate) fn has_equal_layout(&self, one: usize, other: usize) -> bool {
+        let of = |tensor: usize| (&self.tensors[tensor].dtype, &self.tensors[tensor].shape, &self.strides[tensor]);
+        one == other || of(one) == of(other)
     }
 
     fn info(&self, tensor: usize) -> TensorInfo {
@@ -465,8 +560,16 @@ impl Machine {
                 None => {}
             }
         }
-        let [sbuf, psum] = *self.touched_bytes.get_or_init(|| self.find_touched_bytes());
+        let [sbuf, psum] = self.touched_bytes();
         Ok(Memory::new(self.target.partitions as usize, sbuf, psum, buffers, self.device.places.clone()))
+    }
+
+    /// Of the kernels too, where there are any.
+    fn touched_bytes(&self) -> [usize; 2] {
+        let own = *self.touched_bytes.get_or_init(|| self.find_touched_bytes());
+        self.kernels()
+            .map(Machine::touched_bytes)
+            .fold(own, |most, found| [most[0].max(found[0]), most[1].max(found[1])])
     }
 
     /// How far into a partition of SBUF and of PSUM instructions reach. Small programs touch little
@@ -495,12 +598,25 @@ impl Machine {
     fn reads(&self, tensor: usize) -> bool {
         let buffer = self.device.places[tensor].buffer;
         let shares_buffer = |other: usize| other != tensor && self.device.places[other].buffer == buffer;
+        let is_in_buffer = |other: usize| self.device.places[other].buffer == buffer;
         self.outputs.iter().flatten().any(|&output| shares_buffer(output))
+            || self.applied.as_ref().is_some_and(|applied| applied.read_tensors().any(is_in_buffer))
             || self.instructions.iter().any(|instruction| {
                 let read = instruction.kind.accesses().dma_read;
                 let read = read.and_then(|side| side.hbm());
                 read.is_some_and(|id| self.device.places[id.index()].buffer == buffer)
             })
+    }
+}
+
+fn out_of_range(bad: &crate::values::OutOfRange, site: Site) -> Finding {
+    Finding {
+        kind: FindingKind::ActivationRange,
+        message: format!(
+            "{:?} has no valid result for {:e} (partition {}, element {}), one of {} inputs",
+            bad.function, bad.input, bad.partition, bad.element, bad.count
+        ),
+        sites: vec![site],
     }
 }
 

@@ -95,6 +95,7 @@ impl NeffDraft {
         let mut definition = Definition::with_default_names();
         let mut members = BTreeMap::new();
         let ids: Vec<u32> = (1..=program.tensors.len() as u32).collect();
+        let variables: Vec<HbmId> = ids.iter().map(|&id| HbmId(id)).collect();
         for (tensor, &id) in program.tensors.iter().zip(&ids) {
             let variable = match &tensor.kind {
                 HbmKind::Input(_) | HbmKind::Updated { .. } => {
@@ -111,7 +112,7 @@ impl NeffDraft {
             definition.var.insert(tensor.name.clone(), variable);
         }
         for engine in Engine::ALL {
-            let stream = neff::isa::encode_stream(program, engine, &ids).expect("operands are absolute");
+            let stream = neff::isa::encode_stream(program, engine, &variables).expect("operands are absolute");
             let name = definition.engine_instr(engine).expect("every engine has its usual name");
             members.insert(format!("sg00/{name}"), stream);
         }

@@ -31,6 +31,9 @@ pub struct Key {
     pub numerics: String,
     /// Rules that are not used, sorted.
     pub disabled_rules: Vec<String>,
+    /// Whether repeated layers are called.
+    #[serde(default)]
+    pub outline: String,
     /// [`COMPILER_VERSION`] of the compiler.
     pub version: String,
 }
@@ -47,7 +50,7 @@ pub struct Difference {
 impl Key {
     /// The key of compiling a graph.
     pub fn new(graph: &Graph, options: &Options) -> Key {
-        let Options { target, numerics, disabled_rules, print_after: _, stop_after: _, fuel: _ } = options;
+        let Options { target, numerics, disabled_rules, outline, print_after: _, stop_after: _, fuel: _ } = options;
         let mut disabled_rules = disabled_rules.clone();
         disabled_rules.sort();
         disabled_rules.dedup();
@@ -60,6 +63,7 @@ impl Key {
             target: target.name().to_owned(),
             numerics: numerics.name().to_owned(),
             disabled_rules,
+            outline: outline.name().to_owned(),
             version: COMPILER_VERSION.to_owned(),
         }
     }
@@ -67,8 +71,8 @@ impl Key {
     /// Digest of all parts: the entry's name.
     pub fn digest(&self) -> String {
         let mut digest = PartDigest::new();
-        let Key { structure, constants, names, lines, target, numerics, disabled_rules, version } = self;
-        for part in [structure, constants, names, lines, target, numerics, version] {
+        let Key { structure, constants, names, lines, target, numerics, disabled_rules, outline, version } = self;
+        for part in [structure, constants, names, lines, target, numerics, outline, version] {
             digest.text(part);
         }
         digest.number(disabled_rules.len());
@@ -92,6 +96,7 @@ impl Key {
             ("--target", self.target.clone(), other.target.clone()),
             ("--numerics", self.numerics.clone(), other.numerics.clone()),
             ("--disable-rule", rules(self), rules(other)),
+            ("--outline", self.outline.clone(), other.outline.clone()),
             ("the compiler's version", self.version.clone(), other.version.clone()),
         ];
         let digests = digests.into_iter().filter(|(_, here, there)| here != there);
@@ -103,7 +108,7 @@ impl Key {
     }
 
     /// How far another key is from this one: what differs first, the weightiest part deciding.
-    pub(super) fn distance(&self, other: &Key) -> [bool; 8] {
+    pub(super) fn distance(&self, other: &Key) -> [bool; 9] {
         [
             self.structure != other.structure,
             self.constants != other.constants,
@@ -111,6 +116,7 @@ impl Key {
             self.target != other.target,
             self.numerics != other.numerics,
             self.disabled_rules != other.disabled_rules,
+            self.outline != other.outline,
             self.names != other.names,
             self.lines != other.lines,
         ]

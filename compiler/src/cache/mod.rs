@@ -140,7 +140,7 @@ pub fn why(cache: &Cache, key: &Key) -> io::Result<Why> {
     {
         return Ok(Why::Hit(entry.clone()));
     }
-    let mut nearest: Option<([bool; 8], Listed, Key, String)> = None;
+    let mut nearest: Option<([bool; 9], Listed, Key, String)> = None;
     for entry in listed {
         let Ok(Ok((other, report))) = cache.read_header(&entry.digest) else { continue };
         let distance = key.distance(&other);

@@ -19,7 +19,7 @@ use crate::bisect::{Bisection, bisect};
 use crate::divergence::{Contest, Sameness, Side};
 use crate::error::Error;
 use crate::failure::{Failure, failure_of};
-use crate::pipeline::{Options, PASSES, Stage, Unwatched, Watcher, compile, source_text};
+use crate::pipeline::{Options, Outlining, Stage, Unwatched, Watcher, compile, pass_after, source_text};
 use crate::samples::{Samples, samples_for};
 use crate::verdict::Standard;
 
@@ -190,7 +190,8 @@ impl<'a> Trial<'a> {
 
     /// How it ends with this much fuel, and why.
     fn ending(&self, fuel: Option<u64>) -> Result<(Ending, String), Error> {
-        let options = Options { fuel, ..self.options.clone() };
+        // As one kernel: changes are counted and shown over the whole graph.
+        let options = Options { fuel, outline: Outlining::Off, ..self.options.clone() };
         let Some(command) = self.command else {
             let standard = self.standard.as_ref().expect("a trial without a command has a standard");
             let failure = failure_of(self.graph, &options, &self.samples, standard)?;
@@ -222,7 +223,7 @@ fn without_changes(trial: &Trial<'_>, whole: &Ending, message: &str) -> Result<S
         return Ok(text);
     }
     let stages = Stages::of(trial.graph, trial.options, 0);
-    match PASSES.get(stages.n_done) {
+    match pass_after(stages.done) {
         Some(pass) => text += &format!("pass `{pass}` fails; --print-after and --stop-after show what it gets\n"),
         None => text += "all passes succeed: look at the program and what runs it\n",
     }
@@ -232,14 +233,16 @@ fn without_changes(trial: &Trial<'_>, whole: &Ending, message: &str) -> Result<S
 /// The last graph of a compilation before it is placed, and the change that took the last fuel.
 struct Stages {
     graph: Graph,
-    n_done: usize,
+    /// The last pass that has ended.
+    done: Option<&'static str>,
     change: Option<String>,
 }
 
 impl Stages {
     fn of(graph: &Graph, options: &Options, fuel: u64) -> Stages {
-        let mut stages = Stages { graph: graph.clone(), n_done: 0, change: None };
-        let options = Options { fuel: Some(fuel), ..options.clone() };
+        let mut stages = Stages { graph: graph.clone(), done: None, change: None };
+        // The graph of one function is not the whole one.
+        let options = Options { fuel: Some(fuel), outline: Outlining::Off, ..options.clone() };
         if let Ok(compiled) = compile(graph, &options, &mut stages) {
             stages.change = compiled.last_change;
             return stages;
@@ -258,7 +261,7 @@ impl Stages {
 
 impl Watcher for Stages {
     fn after(&mut self, report: &PassReport, stage: Stage<'_>) {
-        self.n_done += 1;
+        self.done = Some(report.name);
         match stage {
             Stage::Graph(graph) if report.name == passes::canonicalize::NAME || report.name == passes::fuse::NAME => {
                 self.graph = graph.clone();

@@ -14,7 +14,7 @@ use super::{CompileOptions, Outcome, ReportArgs, stem, with_report};
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::execute::Executable;
-use crate::pipeline::{Options, Stage, Watcher, compile};
+use crate::pipeline::{Options, Outlining, Stage, Watcher, compile};
 use crate::report::Report;
 use crate::samples::{Samples, samples_for};
 use crate::verdict::{Standard, Verdict};
@@ -146,7 +146,9 @@ pub(super) fn blame(
     options: &Options,
 ) -> Result<Blame, Error> {
     let mut keeper = GraphKeeper::default();
-    compile(imported, options, &mut keeper)?;
+    // Of a function alone nothing could be said.
+    let options = Options { outline: Outlining::Off, ..options.clone() };
+    compile(imported, &options, &mut keeper)?;
     let is_wrong = |graph: &Graph| {
         let outputs = evaluate(graph, &samples.inputs, Rounding::PerOp);
         !outputs.is_ok_and(|outputs| standard.judge(imported, &outputs).passes())

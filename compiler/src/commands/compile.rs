@@ -188,11 +188,17 @@ fn emit(arguments: &CompileArgs, options: &Options) -> Result<(Report, String, S
     drop(terminal);
     let CompileOutcome { compiled, report, .. } = outcome;
     let (bytes, extension) = match arguments.emit {
-        Emit::Graph => (Some(compiled.graph.to_string().into_bytes()), None),
-        Emit::Program => (compiled.program.as_ref().map(|program| program.to_string().into_bytes()), None),
+        Emit::Graph => (Some(graph_text(&compiled).into_bytes()), None),
+        Emit::Program => (program_text(&compiled).map(String::into_bytes), None),
         Emit::Neff => (compiled.neff.clone(), Some("neff")),
         Emit::Elf => (elf(&compiled)?, Some("o")),
     };
+    if arguments.emit == Emit::Elf {
+        let path = arguments.output.clone().unwrap_or_else(|| default_output(&arguments.input, "o"));
+        if let Some(note) = write_elfs(&compiled, &path)? {
+            return Ok((report, String::new(), note));
+        }
+    }
     let Some(bytes) = bytes else {
         if options.stop_after.is_some() {
             return Ok((report, String::new(), String::new()));
@@ -214,6 +220,27 @@ fn emit(arguments: &CompileArgs, options: &Options) -> Result<(Report, String, S
     Ok((report, String::new(), note))
 }
 
+/// The graph that is left; of an outlined one the graph of each function.
+fn graph_text(compiled: &Compiled) -> String {
+    match &compiled.outlined {
+        Some(outlined) => {
+            outlined.functions.iter().map(|function| format!("{function}")).collect::<Vec<_>>().join("\n")
+        }
+        None => compiled.graph.to_string(),
+    }
+}
+
+/// The program; of an outlined graph that of each kernel.
+fn program_text(compiled: &Compiled) -> Option<String> {
+    match &compiled.outlined {
+        Some(outlined) if outlined.programs.is_empty() => None,
+        Some(outlined) => {
+            Some(outlined.programs.iter().map(|program| format!("{program}")).collect::<Vec<_>>().join("\n"))
+        }
+        None => compiled.program.as_ref().map(ToString::to_string),
+    }
+}
+
 /// Writes a file and gives a line about it.
 fn write_output(path: &Path, bytes: &[u8]) -> Result<String, Error> {
     write_atomically(path, bytes)?;
@@ -225,4 +252,18 @@ fn elf(compiled: &Compiled) -> Result<Option<Vec<u8>>, Error> {
     let Some(program) = &compiled.program else { return Ok(None) };
     let object = codegen::kernel_object(program).and_then(|object| object.write());
     object.map(Some).map_err(|error| Error::Internal(error.to_string()))
+}
+
+/// Writes each kernel of an outlined graph beside the others: `model.0.o`, `model.1.o`.
+fn write_elfs(compiled: &Compiled, path: &Path) -> Result<Option<String>, Error> {
+    let Some(module) = compiled.outlined.as_ref().and_then(|outlined| outlined.module.as_ref()) else {
+        return Ok(None);
+    };
+    let mut note = String::new();
+    for (number, kernel) in module.kernels.iter().enumerate() {
+        let object = codegen::module_kernel_object(module, kernel).and_then(|object| object.write());
+        let object = object.map_err(|error| Error::Internal(error.to_string()))?;
+        note += &write_output(&path.with_extension(format!("{number}.o")), &object)?;
+    }
+    Ok(Some(note))
 }

@@ -13,7 +13,7 @@ use super::compile::{CompileOutcome, Parameters, compile_file};
 use super::progress::Terminal;
 use super::{CompileOptions, Outcome, ReportArgs, stem};
 use crate::error::Error;
-use crate::pipeline::{Compiled, Options};
+use crate::pipeline::{Compiled, Options, Outlining};
 use crate::report::{limits, microseconds};
 
 /// Explain what was fused and why
@@ -40,7 +40,8 @@ pub(super) struct ExplainArgs {
 }
 
 pub(super) fn command(arguments: &ExplainArgs) -> Result<Outcome, Error> {
-    let options = arguments.options.options();
+    // Sources are shown for every layer.
+    let options = Options { outline: Outlining::Off, ..arguments.options.options() };
     let outcome = {
         let mut terminal = Terminal::new("explaining");
         compile_file(&arguments.input, Parameters::Inputs, &options, &mut terminal)?

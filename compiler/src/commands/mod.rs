@@ -15,7 +15,7 @@ use passes::Numerics;
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::fault::{Circumstances, reported};
-use crate::pipeline::{Options, PASSES, guarded, silence_panics};
+use crate::pipeline::{Options, Outlining, PASSES, guarded, silence_panics};
 
 mod bisect;
 mod cache;
@@ -110,6 +110,9 @@ pub struct CompileOptions {
     /// Compile without this fusion rule; may be repeated
     #[arg(long, value_name = "RULE", help_heading = "Debugging")]
     disable_rule: Vec<String>,
+    /// Whether repeated layers are compiled once and called, or everything is one kernel
+    #[arg(long, value_parser = outlining, default_value = "auto", value_name = "auto|off")]
+    outline: Outlining,
     /// Neither read nor write the compile cache (see `neffuse cache --help`)
     #[arg(long)]
     no_cache: bool,
@@ -125,6 +128,7 @@ impl CompileOptions {
             stop_after: self.stop_after.clone(),
             fuel: self.fuel,
             disabled_rules: self.disable_rule.clone(),
+            outline: self.outline,
         }
     }
 
@@ -137,6 +141,9 @@ impl CompileOptions {
         }
         if self.numerics != default.numerics {
             text += &format!(" --numerics {}", self.numerics.name());
+        }
+        if self.outline != default.outline {
+            text += &format!(" --outline {}", self.outline.name());
         }
         self.disable_rule.iter().for_each(|rule| text += &format!(" --disable-rule {rule}"));
         text
@@ -153,6 +160,10 @@ fn print_after_help() -> String {
     format!(
         "Print the graph or program after this pass (`all`: after every pass); may be repeated. Passes are {passes}"
     )
+}
+
+fn outlining(text: &str) -> Result<Outlining, String> {
+    text.parse()
 }
 
 fn target(text: &str) -> Result<TargetName, String> {

@@ -99,7 +99,9 @@ impl Terminal {
 impl Watcher for Terminal {
     fn after(&mut self, report: &PassReport, _: Stage<'_>) {
         if let Some(Bar { bar, .. }) = &self.bar {
-            bar.inc(1);
+            // Functions take turns: the bar goes back for the next one.
+            let done = PASSES.iter().position(|&name| name == report.name);
+            bar.set_position(done.map_or(0, |position| position as u64 + 1));
             bar.set_message(format!("after {}", report.name));
         }
         if verbosity() == Verbosity::Verbose {

@@ -5,14 +5,14 @@ use ir::reference::{Rounding, Value, evaluate};
 
 use crate::error::Error;
 use crate::execute::Executable;
-use crate::pipeline::{Options, PASSES, Unwatched, compile};
+use crate::pipeline::{Options, Outlining, PASSES, Unwatched, compile};
 
 /// What sides are called on the command line, for help and errors.
 pub const SIDES: &str = "reference, eager, simulator, or options as numerics=CLASS (mode=CLASS), target=CHIP, \
                          fuel=N, disable=RULE, stop=PASS, joined by commas";
 
 /// Passes that leave a graph, which the reference evaluates.
-const GRAPH_PASSES: usize = 4;
+const GRAPH_PASSES: std::ops::Range<usize> = 1..6;
 
 /// Results of a graph for inputs, by position of the outputs.
 pub type Run = dyn Fn(&Graph, &[Value]) -> Result<Vec<Option<Value>>, Error>;
@@ -80,7 +80,9 @@ fn compiled(options: Options) -> Kind {
 
 /// Compiles and runs a graph; where a graph pass is the last, the reference evaluates what it left.
 fn run_compiled(graph: &Graph, options: &Options, inputs: &[Value]) -> Result<Vec<Option<Value>>, Error> {
-    let compiled = compile(graph, options, &mut Unwatched)?;
+    // What a graph pass leaves is compared as a whole.
+    let outline = if options.stop_after.is_some() { Outlining::Off } else { options.outline };
+    let compiled = compile(graph, &Options { outline, ..options.clone() }, &mut Unwatched)?;
     let Some(neff) = compiled.neff else { return evaluated(&compiled.graph, inputs, Rounding::PerOp) };
     let executable = Executable::load(&neff)?;
     executable.run_values(inputs)
@@ -97,9 +99,10 @@ fn options(text: &str, base: &Options) -> Result<Options, Error> {
             }
             "target" => options.target = value.parse().map_err(|error: ir::types::TypeError| fail(&error.message))?,
             "fuel" => options.fuel = Some(value.parse().map_err(|_| fail("fuel is a number of changes"))?),
+            "outline" => options.outline = value.parse().map_err(|error: String| fail(&error))?,
             "disable" => options.disabled_rules.push(value.to_owned()),
             "stop" => {
-                let passes = &PASSES[..GRAPH_PASSES];
+                let passes = &PASSES[GRAPH_PASSES];
                 if !passes.contains(&value) {
                     return Err(Error::unknown_name("stop", "pass that leaves a graph", value, passes));
                 }

@@ -184,6 +184,14 @@ pub enum InstructionKind {
     LoadTable { set: TableSet },
     /// Any sequencer: waits and updates only.
     Sync,
+    /// Any sequencer: goes on at record `entry` of its own stream, with the binding register at `bindings`,
+    /// until that part's `Return`.
+    Call { entry: u32, bindings: u32 },
+    /// Any sequencer: goes on behind the latest `Call`; in the part that the stream begins with, ends the
+    /// stream.
+    Return,
+    /// Any sequencer: sets `count` semaphores from `first` on to 0, before its update.
+    ClearSemaphores { first: u16, count: u16 },
 }
 
 /// Row offsets of a DMA that gathers from HBM or, where its source is on chip, scatters to HBM: the
@@ -225,7 +233,18 @@ impl Instruction {
 
     /// True for the data path of PE, ACT, DVE and Pool: not DMAs, table loads or control.
     pub fn is_compute(&self) -> bool {
-        !matches!(self.kind, InstructionKind::Dma { .. } | InstructionKind::LoadTable { .. } | InstructionKind::Sync)
+        !matches!(self.kind, InstructionKind::Dma { .. } | InstructionKind::LoadTable { .. }) && !self.is_control()
+    }
+
+    /// True for what the sequencer does alone: waits, updates, calls.
+    pub fn is_control(&self) -> bool {
+        matches!(
+            self.kind,
+            InstructionKind::Sync
+                | InstructionKind::Call { .. }
+                | InstructionKind::Return
+                | InstructionKind::ClearSemaphores { .. }
+        )
     }
 }
 
@@ -261,6 +280,9 @@ impl InstructionKind {
             InstructionKind::Dma { .. } => "dma_copy",
             InstructionKind::LoadTable { .. } => "load_table",
             InstructionKind::Sync => "sync",
+            InstructionKind::Call { .. } => "call",
+            InstructionKind::Return => "return",
+            InstructionKind::ClearSemaphores { .. } => "clear_semaphores",
         }
     }
 
@@ -318,7 +340,11 @@ impl InstructionKind {
             InstructionKind::Dma { gather, dst: _, src: _, queue: _ } => {
                 views.extend(gather.as_mut().map(|gather| &mut gather.index));
             }
-            InstructionKind::LoadTable { set: _ } | InstructionKind::Sync => {}
+            InstructionKind::LoadTable { set: _ }
+            | InstructionKind::Sync
+            | InstructionKind::Call { .. }
+            | InstructionKind::Return
+            | InstructionKind::ClearSemaphores { .. } => {}
         }
         views
     }
@@ -394,7 +420,11 @@ impl InstructionKind {
                 found.dma_read = Some(src);
                 found.dma_write = Some(dst);
             }
-            InstructionKind::LoadTable { set: _ } | InstructionKind::Sync => {}
+            InstructionKind::LoadTable { set: _ }
+            | InstructionKind::Sync
+            | InstructionKind::Call { .. }
+            | InstructionKind::Return
+            | InstructionKind::ClearSemaphores { .. } => {}
         }
         found
     }

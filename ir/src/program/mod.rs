@@ -15,6 +15,7 @@ use crate::types::{Dtype, Shape};
 
 mod absolute;
 mod instruction;
+pub mod module;
 mod names;
 pub mod rules;
 pub mod text;
@@ -25,6 +26,7 @@ pub use instruction::{
     Accesses, ActivationFunction, AluOp, DmaQueue, Gather, Instruction, InstructionKind, ReduceCommand, ScalarOperand,
     TableSet,
 };
+pub use module::{Call, Kernel, KernelPlace, Module};
 
 /// One of the five instruction streams of a NeuronCore.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,9 +90,23 @@ impl TileId {
 }
 
 impl HbmId {
+    /// Marks ids of the binding register's.
+    const BOUND: u32 = 1 << 31;
+
     /// Position in [`Program::tensors`].
     pub fn index(self) -> usize {
         self.0 as usize
+    }
+
+    /// The tensor in this place after the binding register, as records of kernels name it. No
+    /// program has it among its tensors: it is another one in each call.
+    pub fn bound(place: u32) -> HbmId {
+        HbmId(place | HbmId::BOUND)
+    }
+
+    /// The place after the binding register; `None` for a tensor of a program.
+    pub fn bound_place(self) -> Option<u32> {
+        (self.0 & HbmId::BOUND != 0).then_some(self.0 & !HbmId::BOUND)
     }
 }
 

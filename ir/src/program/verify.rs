@@ -149,7 +149,7 @@ fn phase_fault(program: &Program, position: usize) -> Option<&'static str> {
     if matches!(instruction.kind, InstructionKind::LoadTable { .. }) && !is_scheduled {
         return Some("tables are loaded before scheduling");
     }
-    if instruction.kind == InstructionKind::Sync && !is_synchronized {
+    if instruction.is_control() && !is_synchronized {
         return Some("waits before synchronization");
     }
     (has_semaphores && !is_synchronized).then_some("uses semaphores before synchronization")

@@ -80,7 +80,10 @@ pub fn cost_on(target: &Target, engine: Engine, kind: &InstructionKind, tiles: &
     let control =
         InstructionCost { interval_ps: target.control_ps, latency_ps: target.control_ps, ..Default::default() };
     match kind {
-        InstructionKind::Sync => control,
+        InstructionKind::Sync
+        | InstructionKind::Call { .. }
+        | InstructionKind::Return
+        | InstructionKind::ClearSemaphores { .. } => control,
         InstructionKind::LoadTable { set: _ } => InstructionCost {
             interval_ps: target.act_table_load_ps,
             latency_ps: target.act_table_load_ps,
@@ -244,7 +247,10 @@ fn dve_rate(target: &Target, kind: &InstructionKind, tiles: &[Tile]) -> (u64, u6
         | InstructionKind::Transpose { .. }
         | InstructionKind::Dma { .. }
         | InstructionKind::LoadTable { .. }
-        | InstructionKind::Sync => (1, 1),
+        | InstructionKind::Sync
+        | InstructionKind::Call { .. }
+        | InstructionKind::Return
+        | InstructionKind::ClearSemaphores { .. } => (1, 1),
     }
 }
 
@@ -482,7 +488,10 @@ fn has_vector_operand(kind: &InstructionKind) -> bool {
         | InstructionKind::Transpose { .. }
         | InstructionKind::Dma { .. }
         | InstructionKind::LoadTable { .. }
-        | InstructionKind::Sync => false,
+        | InstructionKind::Sync
+        | InstructionKind::Call { .. }
+        | InstructionKind::Return
+        | InstructionKind::ClearSemaphores { .. } => false,
     }
 }
 

@@ -111,12 +111,14 @@ codes! { QUEUES, queue_code, queue_of, DmaQueue, text_name {
     3 Ring,
 }}
 
-/// Memories of an operand: on-chip views have the first two, a DMA's sides all three.
-const PLACES: &[Code] = &[(1, "sbuf"), (2, "psum"), (3, "hbm")];
+/// Memories of an operand: on-chip views have the first two, a DMA's sides all four.
+const PLACES: &[Code] = &[(1, "sbuf"), (2, "psum"), (3, "hbm"), (4, "bound")];
 
 pub(super) const PLACE_SBUF: u8 = 1;
 pub(super) const PLACE_PSUM: u8 = 2;
 pub(super) const PLACE_HBM: u8 = 3;
+/// HBM, through the binding register.
+pub(super) const PLACE_BOUND: u8 = 4;
 
 /// Every code table by the title that `docs/isa.md` gives it.
 pub fn code_tables() -> [(&'static str, &'static [Code]); 7] {

@@ -1,7 +1,7 @@
 //! From records to instructions.
 
 use super::codes::{
-    PLACE_HBM, PLACE_PSUM, PLACE_SBUF, alu_of, dtype_of, function_of, queue_of, reduce_of, table_set_of,
+    PLACE_BOUND, PLACE_HBM, PLACE_PSUM, PLACE_SBUF, alu_of, dtype_of, function_of, queue_of, reduce_of, table_set_of,
 };
 use super::encode::{Addresses, encode_record};
 use super::record::{
@@ -144,6 +144,12 @@ impl Decoder {
             0x20 => self.dma()?,
             0x30 => InstructionKind::LoadTable { set: self.code(0, "table set", table_set_of)? },
             0x31 => InstructionKind::Sync,
+            0x32 => InstructionKind::Call {
+                entry: self.record.u32(IMMEDIATE_AT[0]),
+                bindings: self.record.u32(IMMEDIATE_AT[1]),
+            },
+            0x33 => InstructionKind::Return,
+            0x34 => InstructionKind::ClearSemaphores { first: self.number(0)?, count: self.number(1)? },
             opcode => return Err(fault(OPCODE_AT, format_args!("opcode {opcode:#04x} is not assigned"))),
         })
     }
@@ -234,6 +240,18 @@ impl Decoder {
         f32::from_bits(self.record.u32(IMMEDIATE_AT[position]))
     }
 
+    /// An immediate that is a 16-bit number.
+    fn number(&self, position: usize) -> Result<u16, Error> {
+        let number = self.record.u32(IMMEDIATE_AT[position]);
+        u16::try_from(number).map_err(|_| fault(IMMEDIATE_AT[position], format_args!("{number} exceeds 16 bits")))
+    }
+
+    /// A variable id, or a place after the binding register.
+    fn id(&self, at: usize) -> Result<u32, Error> {
+        let id = self.record.u32(at);
+        if HbmId(id).bound_place().is_some() { Err(fault(at, format_args!("{id} exceeds 31 bits"))) } else { Ok(id) }
+    }
+
     fn operand(&self, position: usize) -> Result<ScalarOperand, Error> {
         if self.record.has_flag([OPERAND0_IS_VECTOR, OPERAND1_IS_VECTOR][position]) {
             self.view(VIEW_AT[2 + position]).map(ScalarOperand::Vector)
@@ -276,7 +294,8 @@ impl Decoder {
         let place = match self.record.u8(at) {
             PLACE_SBUF => tile(SBUF_TILE),
             PLACE_PSUM => tile(PSUM_TILE),
-            PLACE_HBM => DmaPlace::Hbm { tensor: HbmId(self.record.u32(at + SIDE_VARIABLE_AT)) },
+            PLACE_HBM => DmaPlace::Hbm { tensor: HbmId(self.id(at + SIDE_VARIABLE_AT)?) },
+            PLACE_BOUND => DmaPlace::Hbm { tensor: HbmId::bound(self.id(at + SIDE_VARIABLE_AT)?) },
             place => return Err(fault(at, format_args!("memory {place} of a transfer is not assigned"))),
         };
         let dtype = self.dtype(at + 1)?;

@@ -1,7 +1,8 @@
 //! From instructions to records.
 
 use super::codes::{
-    PLACE_HBM, PLACE_PSUM, PLACE_SBUF, alu_code, dtype_code, function_code, queue_code, reduce_code, table_set_code,
+    PLACE_BOUND, PLACE_HBM, PLACE_PSUM, PLACE_SBUF, alu_code, dtype_code, function_code, queue_code, reduce_code,
+    table_set_code,
 };
 use super::record::{
     ACCUMULATE, CODE_AT, DMA_DST_AT, DMA_SRC_AT, GATHER_INDEX_AT, GATHER_N_ROWS_AT, GATHER_ROW_ELEMENTS_AT, GATHERS,
@@ -23,8 +24,8 @@ pub enum Addresses<'a> {
     Program {
         /// The program's tiles, all with addresses.
         tiles: &'a [Tile],
-        /// The variable id of each HBM tensor of the program.
-        variables: &'a [u32],
+        /// The variable id of each HBM tensor of the program, or its place after the binding register.
+        variables: &'a [HbmId],
     },
     /// Those of a decoded instruction: whole memories, and variable ids.
     Decoded,
@@ -34,7 +35,7 @@ pub enum Addresses<'a> {
 ///
 /// # Errors
 /// As [`encode_record`]; the place is the byte in the stream.
-pub fn encode_stream(program: &Program, engine: Engine, variables: &[u32]) -> Result<Vec<u8>, Error> {
+pub fn encode_stream(program: &Program, engine: Engine, variables: &[HbmId]) -> Result<Vec<u8>, Error> {
     let addresses = Addresses::Program { tiles: &program.tiles, variables };
     let mut stream = Vec::new();
     for (_, instruction) in program.stream(engine) {
@@ -135,7 +136,17 @@ impl Encoder<'_> {
                 self.record.put(CODE_AT[0], [table_set_code(*set)]);
                 Ok(())
             }
-            InstructionKind::Sync => Ok(()),
+            InstructionKind::Call { entry, bindings } => {
+                self.record.put(IMMEDIATE_AT[0], entry.to_le_bytes());
+                self.record.put(IMMEDIATE_AT[1], bindings.to_le_bytes());
+                Ok(())
+            }
+            InstructionKind::ClearSemaphores { first, count } => {
+                self.record.put(IMMEDIATE_AT[0], u32::from(*first).to_le_bytes());
+                self.record.put(IMMEDIATE_AT[1], u32::from(*count).to_le_bytes());
+                Ok(())
+            }
+            InstructionKind::Sync | InstructionKind::Return => Ok(()),
         }
     }
 
@@ -189,7 +200,10 @@ impl Encoder<'_> {
             | InstructionKind::Transpose { .. }
             | InstructionKind::Dma { .. }
             | InstructionKind::LoadTable { .. }
-            | InstructionKind::Sync => Ok(()),
+            | InstructionKind::Sync
+            | InstructionKind::Call { .. }
+            | InstructionKind::Return
+            | InstructionKind::ClearSemaphores { .. } => Ok(()),
         }
     }
 
@@ -259,7 +273,13 @@ impl Encoder<'_> {
 
     fn side(&mut self, at: usize, access: &DmaAccess) -> Result<(), Error> {
         let (place, partition, variable, base_byte) = match access.place {
-            DmaPlace::Hbm { tensor } => (PLACE_HBM, 0, self.variable(at, tensor)?, 0),
+            DmaPlace::Hbm { tensor } => {
+                let variable = self.variable(at, tensor)?;
+                match variable.bound_place() {
+                    Some(place) => (PLACE_BOUND, 0, place, 0),
+                    None => (PLACE_HBM, 0, variable.0, 0),
+                }
+            }
             DmaPlace::Tile { tile, partition } => {
                 let (place, base_partition, base_byte) = self.tile(at, tile)?;
                 (place, self.partition(at, base_partition, partition)?, 0, base_byte)
@@ -312,9 +332,9 @@ impl Encoder<'_> {
         Ok((place, address.partition, address.start_byte))
     }
 
-    fn variable(&self, at: usize, tensor: HbmId) -> Result<u32, Error> {
+    fn variable(&self, at: usize, tensor: HbmId) -> Result<HbmId, Error> {
         match self.addresses {
-            Addresses::Decoded => Ok(tensor.0),
+            Addresses::Decoded => Ok(tensor),
             Addresses::Program { tiles: _, variables } => variables.get(tensor.index()).copied().ok_or_else(|| {
                 self.fault(at + SIDE_VARIABLE_AT, format_args!("HBM tensor {} has no variable id", tensor.0))
             }),

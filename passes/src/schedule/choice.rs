@@ -189,7 +189,10 @@ fn engines_of(program: &Program, target: &Target, kind: &InstructionKind) -> Sma
         | InstructionKind::Transpose { .. }
         | InstructionKind::Dma { .. }
         | InstructionKind::LoadTable { .. }
-        | InstructionKind::Sync => {}
+        | InstructionKind::Sync
+        | InstructionKind::Call { .. }
+        | InstructionKind::Return
+        | InstructionKind::ClearSemaphores { .. } => {}
     }
     engines
 }

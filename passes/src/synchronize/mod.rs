@@ -68,8 +68,19 @@ pub enum SynchronizeError {
 /// # Errors
 /// When the counters alone need more semaphores than there are.
 pub fn synchronize(program: &Program) -> Result<(Program, SynchronizeStatistics), SynchronizeError> {
+    synchronize_below(program, program.target.target().semaphores as usize)
+}
+
+/// As [`synchronize`], with the semaphores below `available` only.
+///
+/// # Errors
+/// As [`synchronize`].
+pub fn synchronize_below(
+    program: &Program,
+    available: usize,
+) -> Result<(Program, SynchronizeStatistics), SynchronizeError> {
     let hazards = hazards(program);
-    let mut planner = Planner::new(program, &hazards)?;
+    let mut planner = Planner::new(program, &hazards, available)?;
     for (position, predecessors) in hazards.iter().enumerate() {
         planner.plan(position, predecessors);
     }
@@ -121,7 +132,7 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    fn new(program: &'a Program, hazards: &Lists<u32>) -> Result<Self, SynchronizeError> {
+    fn new(program: &'a Program, hazards: &Lists<u32>, available: usize) -> Result<Self, SynchronizeError> {
         let target = program.target.target();
         let n_instructions = program.instructions.len();
         let max_count = u16::try_from(target.semaphore_max).unwrap_or(u16::MAX);
@@ -144,7 +155,6 @@ impl<'a> Planner<'a> {
         let first_shared = next;
         next += n_shared.div_ceil(usize::from(max_count / TRANSFER_COUNT));
         // At least one semaphore is left for the other transfers to take turns on.
-        let available = target.semaphores as usize;
         if next >= available {
             return Err(SynchronizeError::TooFewSemaphores { needed: next + 1, available });
         }

@@ -43,11 +43,15 @@ fn number(kind: FindingKind) -> usize {
         FindingKind::SemaphoreOverflow => 13,
         FindingKind::TooFine => 14,
         FindingKind::ActivationRange => 15,
+        FindingKind::Calls => CALLS,
     }
 }
 
 /// One more than the largest number above.
 const N_KINDS: usize = 16;
+
+/// Programs with calls need bindings, and have tests of their own in `super::calls`.
+const CALLS: usize = N_KINDS;
 
 fn machine(target: TargetName, lines: &str) -> Machine {
     let sbuf_bytes = target.target().sbuf_usable_bytes;

@@ -43,6 +43,7 @@ pub(super) fn check_memory(
     clocks: &impl Proof,
     order: impl Iterator<Item = usize>,
     reads: Reads,
+    memory: &mut super::Memory<'_>,
     findings: &mut Findings,
 ) {
     let n_buffers = machine.device.buffer_bytes.len();
@@ -53,7 +54,9 @@ pub(super) fn check_memory(
         sbuf: ChipShadow::new(machine.target.sbuf_usable_bytes),
         psum: ChipShadow::new(machine.target.psum_bytes()),
         buffers: std::iter::repeat_with(BufferShadow::default).take(n_buffers).collect(),
-        keeps: keeps(machine, digest),
+        keeps: keeps(machine, digest, memory.given),
+        given: memory.given,
+        unset: memory.unset,
         reads,
         n_device_cells: 0,
         too_fine: None,
@@ -85,6 +88,10 @@ struct MemoryChecker<'a, Clocks> {
     buffers: Vec<BufferShadow>,
     /// Buffers that hold data from the start and that no transfer writes: every read is right.
     keeps: Vec<bool>,
+    /// Tensors that hold data before the program starts.
+    given: &'a [bool],
+    /// Buffers of which something is read that nothing has written.
+    unset: &'a mut BTreeSet<u32>,
     reads: Reads,
     /// Cells of all device buffers.
     n_device_cells: usize,
@@ -100,11 +107,11 @@ struct MemoryChecker<'a, Clocks> {
     findings: &'a mut Findings,
 }
 
-fn keeps(machine: &Machine, digest: &Digest) -> Vec<bool> {
+fn keeps(machine: &Machine, digest: &Digest, given: &[bool]) -> Vec<bool> {
     let mut keeps = vec![false; machine.device.buffer_bytes.len()];
-    for (place, tensor) in machine.device.places.iter().zip(&machine.tensors) {
+    for ((place, tensor), given) in machine.device.places.iter().zip(&machine.tensors).zip(given) {
         let is_whole = place.start_byte == 0 && tensor.size_bytes == machine.device.buffer_bytes[place.buffer];
-        keeps[place.buffer] |= is_whole && tensor.kind.is_given();
+        keeps[place.buffer] |= is_whole && *given;
     }
     let written = digest.is_written.iter().zip(&machine.device.places).filter(|(is_written, _)| **is_written);
     written.for_each(|(_, place)| keeps[place.buffer] = false);
@@ -117,7 +124,7 @@ impl<Clocks: Proof> MemoryChecker<'_, Clocks> {
         for (tensor, described) in self.machine.tensors.iter().enumerate() {
             let rect = self.tensor_rect(tensor);
             let buffer = self.machine.device.places[tensor].buffer;
-            if described.kind.is_given() && described.size_bytes > 0 && !self.keeps[buffer] {
+            if self.given[tensor] && described.size_bytes > 0 && !self.keeps[buffer] {
                 self.buffers[buffer].initialise(rect.bytes);
                 self.n_device_cells += 1;
             }
@@ -264,6 +271,9 @@ impl<Clocks: Proof> MemoryChecker<'_, Clocks> {
             Met::Uninitialised(partition, byte) => {
                 let first = Rect { partitions: (partition, partition + 1), bytes: (byte, byte + 1), ..*rect };
                 self.uninitialised.entry(flat).or_insert(first);
+                if let Area::Buffer(buffer) = rect.area {
+                    self.unset.insert(buffer);
+                }
             }
             Met::ReadTooEarlyBy(reader) => {
                 let reader = reader as usize;
@@ -400,7 +410,7 @@ fn note(met: &mut Vec<(Rect, Met)>, rect: &ChipRect, found: Met, is_ordered: imp
 
 /// Runs of bytes that a side of a transfer touches in its buffer; `None` where they are more than one
 /// access may have.
-fn device_runs(side: &DmaAccess, start_byte: u64) -> Option<Vec<(u64, u64)>> {
+pub(super) fn device_runs(side: &DmaAccess, start_byte: u64) -> Option<Vec<(u64, u64)>> {
     let size = side.dtype.size_bytes() as u64;
     let walk = Walk::new(footprint::distinct(side.dims.iter().map(|dim| (dim.step, dim.count as usize))));
     if walk.n_runs() > MOST_RUNS {

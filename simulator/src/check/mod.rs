@@ -7,6 +7,7 @@
 //! program. Only a program with something wrong is also run in time, so that its findings name
 //! instructions in the order in which they would run.
 
+mod calls;
 mod chip;
 mod clocks;
 mod digest;
@@ -26,6 +27,8 @@ mod interleavings;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use ir::program::Engine;
 use ir::program::rules::Port;
 
@@ -36,11 +39,19 @@ use self::memory::Reads;
 use crate::finding::{Finding, FindingKind, Findings};
 use crate::machine::Machine;
 
+pub(crate) use self::calls::check_calls;
 pub(crate) use self::order::deadlock;
 
 /// Everything that is wrong with a program. Later checks need what earlier ones establish: where
 /// operands are illegal or streams never end, nothing is said about streams and order.
 pub(crate) fn check(machine: &Machine) -> Findings {
+    let given: Vec<bool> = machine.tensors.iter().map(|tensor| tensor.kind.is_given()).collect();
+    check_given(machine, &given, &mut BTreeSet::new())
+}
+
+/// As [`check`], where the `given` tensors hold data before the program starts. Adds the device buffers
+/// of which something is read that nothing has written.
+fn check_given(machine: &Machine, given: &[bool], unset: &mut BTreeSet<u32>) -> Findings {
     let (digest, mut findings, of_streams) = Digest::read(machine);
     machine.note_broken_rules(&findings);
     let operands_are_legal = findings.is_empty();
@@ -50,33 +61,48 @@ pub(crate) fn check(machine: &Machine) -> Findings {
     }
     findings.extend(of_streams);
     match order::execution_order(machine, &digest) {
-        Ok(order) => check_order(machine, &digest, &order, &mut findings),
+        Ok(order) => check_order(machine, &digest, &order, &mut Memory { given, unset }, &mut findings),
         Err(deadlock) => findings.push(deadlock),
     }
     findings
 }
 
-fn check_order(machine: &Machine, digest: &Digest, order: &[u32], findings: &mut Findings) {
+/// What a program finds in device memory.
+struct Memory<'a> {
+    /// By tensor.
+    given: &'a [bool],
+    unset: &'a mut BTreeSet<u32>,
+}
+
+fn check_order(machine: &Machine, digest: &Digest, order: &[u32], memory: &mut Memory<'_>, findings: &mut Findings) {
     match Clocks::new(digest, order.iter().copied(), &[]) {
-        Ok(clocks) => check_accesses(machine, digest, &clocks, order, findings),
+        Ok(clocks) => check_accesses(machine, digest, &clocks, order, memory, findings),
         Err(_) if ExactClocks::takes_long(digest) => {
             let clocks = Clocks::without_unclear(digest, order);
-            check_accesses(machine, digest, &clocks, order, findings);
+            check_accesses(machine, digest, &clocks, order, memory, findings);
         }
-        Err(_) => check_accesses(machine, digest, &ExactClocks::new(machine, order), order, findings),
+        Err(_) => check_accesses(machine, digest, &ExactClocks::new(machine, order), order, memory, findings),
     }
 }
 
-fn check_accesses(machine: &Machine, digest: &Digest, clocks: &impl Proof, order: &[u32], findings: &mut Findings) {
+fn check_accesses(
+    machine: &Machine,
+    digest: &Digest,
+    clocks: &impl Proof,
+    order: &[u32],
+    memory: &mut Memory<'_>,
+    findings: &mut Findings,
+) {
     let mut found = Findings::default();
     let in_order = order.iter().map(|&flat| flat as usize);
-    memory::check_memory(machine, digest, clocks, in_order, Reads::WithGaps, &mut found);
+    memory::check_memory(machine, digest, clocks, in_order, Reads::WithGaps, memory, &mut found);
     if !found.is_empty()
         && let Ok(schedule) = machine.schedule()
     {
         found = Findings::default();
+        memory.unset.clear();
         let in_time = schedule.start_order.iter().copied();
-        memory::check_memory(machine, digest, clocks, in_time, Reads::Exact, &mut found);
+        memory::check_memory(machine, digest, clocks, in_time, Reads::Exact, memory, &mut found);
     }
     findings.extend(found);
     check_ports(machine, digest, clocks, order, findings);

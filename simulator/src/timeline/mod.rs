@@ -3,16 +3,20 @@
 //! Every number comes from [`ir::target`]; costs of single instructions come from
 //! [`ir::target::cost`], which the scheduler uses too. Times do not depend on data.
 
+mod calls;
 mod dma;
 mod simulate;
 mod summary;
 mod tensor_engine;
+
+use std::sync::Arc;
 
 use ir::program::Engine;
 use ir::target::accuracy::{Accuracy, Work};
 
 use crate::machine::InstructionId;
 
+pub(crate) use calls::{call_times, of_calls};
 pub(crate) use simulate::{Schedule, simulate};
 pub(crate) use summary::summarise;
 
@@ -20,8 +24,10 @@ pub(crate) use summary::summarise;
 /// instruction where there is no transfer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
-    /// Engine by engine, each in stream order.
+    /// Engine by engine, each in stream order; of kernels that are called see `calls`.
     pub spans: Vec<Span>,
+    /// Calls in order; empty where the program is one kernel.
+    pub calls: Vec<CallSpan>,
     /// First trigger to last completion.
     pub body_ps: u64,
     /// What the vendor's tools call device latency.
@@ -41,6 +47,19 @@ pub struct Timeline {
     pub hbm_write_bytes: u64,
     /// Highest byte used in an SBUF partition.
     pub sbuf_peak_bytes: u64,
+}
+
+/// One call in time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallSpan {
+    pub kernel: usize,
+    /// Where the kernel's first trigger lies; times of `timeline` count from there.
+    pub origin_ps: i64,
+    /// When the first engine begins the call, and when the last one has ended it.
+    pub start_ps: i64,
+    pub end_ps: i64,
+    /// The kernel in this call. Calls that take the same time share it.
+    pub timeline: Arc<Timeline>,
 }
 
 /// One instruction in time. Work before the first trigger has negative times.

@@ -24,6 +24,19 @@ pub(crate) struct Schedule {
     pub start_order: Vec<usize>,
     /// Work of each DMA engine.
     pub dma_engine_ps: Vec<u64>,
+    /// When each engine has come to the end of its stream.
+    pub end_ps: [u64; Engine::ALL.len()],
+    /// How warm the tensor engine was.
+    pub warm_up: WarmUp,
+}
+
+/// How a program begins.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Start {
+    /// When each engine does.
+    pub engine_ps: [u64; Engine::ALL.len()],
+    /// The tensor engine has been busy before.
+    pub is_warm: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -88,7 +101,6 @@ struct Simulation<'a> {
     /// Engines that wait for a semaphore.
     waiting: Vec<Vec<Engine>>,
     events: BinaryHeap<Reverse<(u64, Event)>>,
-    warm_up: WarmUp,
     dma: DmaEngines,
     /// Costs of transfers whose data has not moved yet.
     under_way: BTreeMap<usize, DmaCost>,
@@ -100,6 +112,14 @@ struct Simulation<'a> {
 /// # Errors
 /// A deadlock, with what every engine waits for.
 pub(crate) fn simulate(machine: &Machine, target: &Target) -> Result<Schedule, Finding> {
+    simulate_from(machine, target, Start::default())
+}
+
+/// As [`simulate`], with engines that begin later and may be warm.
+///
+/// # Errors
+/// As [`simulate`].
+pub(crate) fn simulate_from(machine: &Machine, target: &Target, start: Start) -> Result<Schedule, Finding> {
     let engines = Engine::ALL.map(|engine| {
         let range = machine.stream_range(engine);
         EngineState {
@@ -120,8 +140,10 @@ pub(crate) fn simulate(machine: &Machine, target: &Target) -> Result<Schedule, F
         engines: engines.into(),
         semaphores: vec![0; n_semaphores],
         waiting: vec![Vec::new(); n_semaphores],
-        events: Engine::ALL.into_iter().map(|engine| Reverse((0, Event::Look { engine }))).collect(),
-        warm_up: WarmUp::new(target),
+        events: Engine::ALL
+            .into_iter()
+            .map(|engine| Reverse((start.engine_ps[engine as usize], Event::Look { engine })))
+            .collect(),
         dma: DmaEngines::new(target),
         under_way: BTreeMap::new(),
         schedule: Schedule {
@@ -129,6 +151,8 @@ pub(crate) fn simulate(machine: &Machine, target: &Target) -> Result<Schedule, F
             order: Vec::with_capacity(machine.instructions.len()),
             start_order: Vec::with_capacity(machine.instructions.len()),
             dma_engine_ps: Vec::new(),
+            end_ps: start.engine_ps,
+            warm_up: if start.is_warm { WarmUp::warm(target) } else { WarmUp::new(target) },
         },
     };
     while let Some(Reverse((now_ps, event))) = simulation.events.pop() {
@@ -141,7 +165,7 @@ pub(crate) fn simulate(machine: &Machine, target: &Target) -> Result<Schedule, F
     if simulation.engines.iter().any(|state| state.next < state.end) {
         return Err(simulation.deadlock());
     }
-    let Schedule { slots, start_order, dma_engine_ps, order: _ } = &mut simulation.schedule;
+    let Schedule { slots, start_order, dma_engine_ps, .. } = &mut simulation.schedule;
     // Instructions were appended when they were looked at; a stable sort keeps that order for ties.
     start_order.sort_by_key(|&instruction| slots[instruction].start_ps);
     *dma_engine_ps = simulation.dma.busy_ps;
@@ -162,6 +186,8 @@ impl Simulation<'_> {
         let state = &self.engines[engine as usize];
         let instruction = state.next;
         if instruction == state.end {
+            let end_ps = &mut self.schedule.end_ps[engine as usize];
+            *end_ps = now_ps.max(*end_ps);
             return;
         }
         let machine = self.machine;
@@ -175,7 +201,7 @@ impl Simulation<'_> {
             let cost = dma_cost(self.target, dst, src, *queue, gather.as_ref(), &machine.tiles);
             self.trigger(now_ps, engine, instruction, &cost);
             self.under_way.insert(instruction, cost);
-        } else if *kind == InstructionKind::Sync {
+        } else if machine.instructions[instruction].is_control() {
             self.issue_control(now_ps, engine, instruction);
         } else {
             self.issue(now_ps, engine, instruction);
@@ -213,9 +239,9 @@ impl Simulation<'_> {
         }
         let (mut stretch_ps, mut drain_stretch_ps) = (0, 0);
         if engine == Engine::Pe {
-            let factor = self.warm_up.factor(start_ps);
+            let factor = self.schedule.warm_up.factor(start_ps);
             (stretch_ps, drain_stretch_ps) = (stream_ps * (factor - 1), drain_ps * (factor - 1));
-            self.warm_up.add(start_ps, start_ps + interval_ps + stretch_ps, factor);
+            self.schedule.warm_up.add(start_ps, start_ps + interval_ps + stretch_ps, factor);
         }
         let end_ps = start_ps + interval_ps + stretch_ps;
         let done_ps = start_ps + latency_ps + stretch_ps + drain_stretch_ps;
@@ -266,7 +292,7 @@ impl Simulation<'_> {
     }
 
     /// When everything up to `last` of an engine's data path is done.
-    fn data_path_done(&self, engine: Engine, last: usize) -> u64 {
+    pub(super) fn data_path_done(&self, engine: Engine, last: usize) -> u64 {
         let first = self.machine.stream_range(engine).start;
         let compute = (first..=last).rev().take(8).filter(|&earlier| self.machine.instructions[earlier].is_compute());
         compute.map(|earlier| self.schedule.slots[earlier].done_ps).max().unwrap_or(0)

@@ -14,14 +14,13 @@ const BOUND_PERCENT: u64 = 60;
 
 pub(crate) fn summarise(machine: &Machine, target: &Target, schedule: &Schedule) -> Timeline {
     let transfers = || schedule.slots.iter().filter_map(|slot| slot.transfer.as_ref());
-    let first_trigger = transfers().map(|transfer| transfer.trigger_ps).min();
-    let first_start = schedule.slots.iter().map(|slot| slot.start_ps).min();
-    let origin_ps = first_trigger.or(first_start).unwrap_or(0);
+    let origin_ps = origin_ps(schedule);
     let last_ps = schedule.slots.iter().map(|slot| finish(target, slot)).max().unwrap_or(0);
     let body_ps = last_ps - origin_ps;
     let busy = busy(machine, target, schedule);
     let bound = bound(&busy, body_ps);
     Timeline {
+        calls: Vec::new(),
         spans: schedule.slots.iter().enumerate().map(|(flat, slot)| span(machine, flat, slot, origin_ps)).collect(),
         body_ps,
         nc_ps: body_ps + target.nc_overhead_ps,
@@ -35,6 +34,13 @@ pub(crate) fn summarise(machine: &Machine, target: &Target, schedule: &Schedule)
         hbm_write_bytes: transfers().map(|transfer| transfer.write_bytes).sum(),
         sbuf_peak_bytes: footprint::sbuf_peak_bytes(machine),
     }
+}
+
+/// The first trigger, or the first instruction where there is no transfer.
+pub(super) fn origin_ps(schedule: &Schedule) -> u64 {
+    let transfers = schedule.slots.iter().filter_map(|slot| slot.transfer.as_ref());
+    let first_trigger = transfers.map(|transfer| transfer.trigger_ps).min();
+    first_trigger.or(schedule.slots.iter().map(|slot| slot.start_ps).min()).unwrap_or(0)
 }
 
 fn assumed(machine: &Machine, target: &Target) -> Vec<&'static str> {
@@ -104,7 +110,7 @@ fn busy(machine: &Machine, target: &Target, schedule: &Schedule) -> Busy {
         let active = range.filter_map(|flat| {
             let slot = &schedule.slots[flat];
             match &machine.instructions[flat].kind {
-                InstructionKind::Sync => None,
+                _ if machine.instructions[flat].is_control() => None,
                 InstructionKind::Dma { queue: DmaQueue::Hardware, .. } => {
                     Some((slot.start_ps, slot.start_ps + target.dma_hardware_issue_ps))
                 }
@@ -126,7 +132,7 @@ fn busy(machine: &Machine, target: &Target, schedule: &Schedule) -> Busy {
     }
 }
 
-fn bound(busy: &Busy, body_ps: u64) -> Bound {
+pub(super) fn bound(busy: &Busy, body_ps: u64) -> Bound {
     let shares = [
         (busy.pe_ps, Bound::Pe),
         (busy.act_ps, Bound::Act),

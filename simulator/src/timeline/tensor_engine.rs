@@ -4,10 +4,12 @@
 
 use ir::target::Target;
 
-pub(super) struct WarmUp {
+pub(crate) struct WarmUp {
     window_ps: u64,
     warm_percent: u64,
     cold_factor: u64,
+    /// Streaming time at full rate in the window before the first.
+    before_ps: u64,
     /// Streaming time at full rate in each window so far.
     busy_ps: Vec<u64>,
 }
@@ -18,14 +20,23 @@ impl WarmUp {
             window_ps: target.pe_window_ps,
             warm_percent: target.pe_warm_percent,
             cold_factor: target.pe_cold_factor,
+            before_ps: 0,
             busy_ps: Vec::new(),
         }
+    }
+
+    /// An engine that has been busy up to now.
+    pub fn warm(target: &Target) -> WarmUp {
+        WarmUp { before_ps: target.pe_window_ps, ..WarmUp::new(target) }
     }
 
     /// How many times longer a stream takes that starts at this time. Starts never go back.
     pub fn factor(&self, start_ps: u64) -> u64 {
         let window = (start_ps / self.window_ps) as usize;
-        let before = window.checked_sub(1).and_then(|previous| self.busy_ps.get(previous)).copied().unwrap_or(0);
+        let before = match window.checked_sub(1) {
+            Some(previous) => self.busy_ps.get(previous).copied().unwrap_or(0),
+            None => self.before_ps,
+        };
         if before * 100 >= self.window_ps * self.warm_percent { 1 } else { self.cold_factor }
     }
 

@@ -178,7 +178,11 @@ impl<'a> Executor<'a> {
             InstructionKind::Dma { dst, src, queue: _, gather } => {
                 transfer::execute(&mut self.memory, dst, src, gather.as_ref())?;
             }
-            InstructionKind::LoadTable { set: _ } | InstructionKind::Sync => {}
+            InstructionKind::LoadTable { set: _ }
+            | InstructionKind::Sync
+            | InstructionKind::Call { .. }
+            | InstructionKind::Return
+            | InstructionKind::ClearSemaphores { .. } => {}
         }
         Ok(())
     }

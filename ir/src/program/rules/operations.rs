@@ -40,7 +40,11 @@ pub(super) fn check_engine_and_memory(
         InstructionKind::Iota { .. } => engine == Engine::Pool,
         InstructionKind::Matmul { .. } => engine == Engine::Pe,
         InstructionKind::Transpose { .. } => matches!(engine, Engine::Pe | Engine::Dve),
-        InstructionKind::Dma { .. } | InstructionKind::Sync => true,
+        InstructionKind::Dma { .. }
+        | InstructionKind::Sync
+        | InstructionKind::Call { .. }
+        | InstructionKind::Return
+        | InstructionKind::ClearSemaphores { .. } => true,
     };
     checker.require(has_it, Rule::Engine, || format!("cannot run on {} of {}", engine.name(), target.name));
     let some_in_psum = |views: &[&TileView]| views.iter().any(|view| checker.in_psum(view));
@@ -147,7 +151,12 @@ pub(super) fn check_operation(checker: &mut Checker<'_>, engine: Engine, kind: &
             check_matmul(checker, dst, stationary, moving);
         }
         InstructionKind::Transpose { dst, data } => check_transpose(checker, engine, dst, data),
-        InstructionKind::Dma { .. } | InstructionKind::LoadTable { .. } | InstructionKind::Sync => {}
+        InstructionKind::Dma { .. }
+        | InstructionKind::LoadTable { .. }
+        | InstructionKind::Sync
+        | InstructionKind::Call { .. }
+        | InstructionKind::Return
+        | InstructionKind::ClearSemaphores { .. } => {}
     }
 }
 

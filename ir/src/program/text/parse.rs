@@ -234,6 +234,15 @@ impl Parser {
             "dma_copy" => self.dma(cursor)?,
             "load_table" => InstructionKind::LoadTable { set: cursor.named()? },
             "sync" => InstructionKind::Sync,
+            "call" => {
+                let (entry, bindings) = (integer_key(cursor, "entry")?, integer_key(cursor, "bindings")?);
+                InstructionKind::Call { entry, bindings }
+            }
+            "return" => InstructionKind::Return,
+            "clear_semaphores" => {
+                let (first, count) = (integer_key(cursor, "first")?, integer_key(cursor, "count")?);
+                InstructionKind::ClearSemaphores { first, count }
+            }
             _ => return Err(cursor.error_at(start, format!("no instruction is named `{name}`"))),
         })
     }
@@ -370,7 +379,11 @@ impl Parser {
 
     fn access(&self, cursor: &mut Cursor) -> Result<DmaAccess, ParseError> {
         let start = cursor.position();
-        let (place, declared) = if cursor.eat("%h") {
+        let (place, declared) = if cursor.eat("%b") {
+            let place: u32 = cursor.integer()?;
+            cursor.expect("[")?;
+            (DmaPlace::Hbm { tensor: HbmId::bound(place) }, None)
+        } else if cursor.eat("%h") {
             let tensor = HbmId(cursor.integer()?);
             cursor.expect("[")?;
             (DmaPlace::Hbm { tensor }, self.program.tensors.get(tensor.index()).map(|tensor| tensor.dtype))

@@ -171,7 +171,10 @@ impl Printer<'_> {
     fn access(&mut self, access: &DmaAccess) {
         let declared = match access.place {
             DmaPlace::Hbm { tensor } => {
-                self.text.push_str(&format!("%h{}[{}", tensor.0, access.offset));
+                match tensor.bound_place() {
+                    Some(place) => self.text.push_str(&format!("%b{place}[{}", access.offset)),
+                    None => self.text.push_str(&format!("%h{}[{}", tensor.0, access.offset)),
+                }
                 self.program.tensors.get(tensor.index()).map(|tensor| tensor.dtype)
             }
             DmaPlace::Tile { tile, partition } => {
@@ -242,7 +245,15 @@ impl Printer<'_> {
                 self.flag("accumulate", *accumulate);
             }
             InstructionKind::LoadTable { set } => self.word(set),
-            InstructionKind::Sync => {}
+            InstructionKind::Call { entry, bindings } => {
+                self.key("entry", entry);
+                self.key("bindings", bindings);
+            }
+            InstructionKind::ClearSemaphores { first, count } => {
+                self.key("first", first);
+                self.key("count", count);
+            }
+            InstructionKind::Sync | InstructionKind::Return => {}
             InstructionKind::TensorScalar { .. }
             | InstructionKind::TensorScalarReduce { .. }
             | InstructionKind::ScalarTensorTensor { .. }
@@ -334,7 +345,10 @@ impl Printer<'_> {
             | InstructionKind::Transpose { .. }
             | InstructionKind::Dma { .. }
             | InstructionKind::LoadTable { .. }
-            | InstructionKind::Sync => {}
+            | InstructionKind::Sync
+            | InstructionKind::Call { .. }
+            | InstructionKind::Return
+            | InstructionKind::ClearSemaphores { .. } => {}
         }
     }
 

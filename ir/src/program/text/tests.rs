@@ -134,6 +134,9 @@ fn movement() -> impl Strategy<Value = InstructionKind> {
         }),
         select(TableSet::VALUES.to_vec()).prop_map(|set| InstructionKind::LoadTable { set }),
         Just(InstructionKind::Sync),
+        (any::<u32>(), any::<u32>()).prop_map(|(entry, bindings)| InstructionKind::Call { entry, bindings }),
+        Just(InstructionKind::Return),
+        (any::<u16>(), any::<u16>()).prop_map(|(first, count)| InstructionKind::ClearSemaphores { first, count }),
     ]
 }
 
