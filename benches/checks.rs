@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use compiler::import::read_graph;
-use compiler::pipeline::{Options, Unwatched, compile};
+use compiler::pipeline::{Options, Outlining, Unwatched, compile};
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use ir::Graph;
@@ -61,7 +61,8 @@ fn machine_of(name: &str) -> Machine {
             read_graph(&path).expect("the graph imports")
         }
     };
-    let compiled = compile(&graph, &Options::default(), &mut Unwatched).expect("the graph compiles");
+    let options = Options { outline: Outlining::Off, ..Options::default() };
+    let compiled = compile(&graph, &options, &mut Unwatched).expect("the graph compiles");
     // A machine without a file is checked every time.
     Machine::from_program(&compiled.program.expect("the pipeline runs to its end")).expect("every tile has an address")
 }

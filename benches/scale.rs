@@ -9,8 +9,9 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Instant;
 
-use compiler::import::read_graph;
-use compiler::pipeline::{Options, Stage, Watcher, compile};
+use compiler::execute::Executable;
+use compiler::import::{parse_json, read_graph};
+use compiler::pipeline::{Options, Outlining, Stage, Unwatched, Watcher, compile};
 use ir::graph::InputRole;
 use ir::ops::{Add, Maximum, Mul, Op, Relu, Sigmoid, Sub, Tanh};
 use ir::program::Engine;
@@ -26,6 +27,9 @@ const N_RUNS: usize = 5;
 /// Values that a node of the random graph chooses its operands from, and its outputs.
 const WINDOW: usize = 40;
 
+#[path = "../tests/graphs/stacked.rs"]
+mod stacked_layers;
+
 struct Case {
     name: String,
     graph: Box<dyn Fn() -> Graph>,
@@ -39,6 +43,80 @@ fn main() {
             report(&case);
         }
     }
+    for (name, document) in outlined_cases() {
+        if wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())) {
+            report_outlined(&name, &document());
+        }
+    }
+}
+
+type Document = Box<dyn Fn() -> String>;
+
+/// Models of equal layers as captured: blocks of hidden size 128, and the whole of Llama-7B's layers.
+fn outlined_cases() -> Vec<(String, Document)> {
+    let llama = |n_tokens: u64, sizes: &[(u64, u64)], n_layers: usize| -> Document {
+        let mut sizes = sizes.to_vec();
+        sizes.push((2048, n_tokens));
+        Box::new(move || {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/graphs/llama7b_block_core.inf.json");
+            let block = serde_json::from_slice(&std::fs::read(path).expect("the file is there"));
+            let block = stacked_layers::scaled(&block.expect("the file is JSON"), &sizes);
+            stacked_layers::stacked(&block, n_layers, |_, _| {}).to_string()
+        })
+    };
+    let mut cases: Vec<(String, Document)> = Vec::new();
+    let small: Vec<(u64, u64)> = stacked_layers::SMALL_LLAMA.into_iter().filter(|(from, _)| *from != 2048).collect();
+    for n_layers in [4, 64] {
+        cases.push((format!("blocks_{n_layers}"), llama(64, &small, n_layers)));
+    }
+    for (n_tokens, n_layers) in [(512, 1), (512, 32), (2048, 1), (2048, 32)] {
+        cases.push((format!("llama7b_{n_tokens}x{n_layers}"), llama(n_tokens, &[], n_layers)));
+    }
+    cases
+}
+
+/// A model as a user compiles it: times of import and of all passes, and what the NEFF holds.
+fn report_outlined(name: &str, document: &str) {
+    let mut rows: BTreeMap<(usize, String), Vec<f64>> = BTreeMap::new();
+    let mut last = None;
+    for _ in 0..N_RUNS {
+        let start = Instant::now();
+        let graph = parse_json(document.as_bytes()).expect("the document imports");
+        let import = start.elapsed().as_secs_f64() * 1e3;
+        rows.entry((0, "import".to_owned())).or_default().push(import);
+        let compiled = match compile(&graph, &Options::default(), &mut Unwatched) {
+            Ok(compiled) => compiled,
+            Err(error) => {
+                println!("\n{name}: {error}");
+                return;
+            }
+        };
+        for (position, pass) in compiled.passes.iter().enumerate() {
+            rows.entry((position + 1, pass.name.to_owned())).or_default().push(pass.seconds * 1e3);
+        }
+        rows.entry((usize::MAX, "compile".to_owned())).or_default().push(compiled.seconds * 1e3);
+        last = Some((graph.n_nodes(), compiled.neff.expect("the pipeline runs to its end")));
+    }
+    let (n_nodes, neff) = last.expect("there are runs");
+    println!("\n{name} ({n_nodes} nodes)");
+    for ((_, row), mut values) in rows {
+        values.sort_by(f64::total_cmp);
+        println!("  {row:24} {:10.2} ms   (least {:.2})", values[values.len() / 2], values[0]);
+    }
+    println!("  NEFF {} bytes, {} bytes of memory at most", neff.len(), peak_bytes());
+    let start = Instant::now();
+    let executable = Executable::load(&neff).expect("the program is sound");
+    let load = start.elapsed().as_secs_f64() * 1e3;
+    let timeline = executable.timeline().expect("a sound program ends");
+    let simulated = start.elapsed().as_secs_f64() * 1e3 - load;
+    let machine = executable.machine();
+    println!(
+        "  {} kernels, {} calls, {} instructions, predicted {:.3} us (loaded in {load:.0} ms, simulated in {simulated:.0} ms)",
+        machine.kernels().count().max(1),
+        machine.calls().len().max(1),
+        machine.n_instructions(),
+        timeline.body_ps as f64 / 1e6,
+    );
 }
 
 fn cases() -> Vec<Case> {
@@ -196,7 +274,8 @@ impl Times {
 /// Passes after placement one by one, each with its verifier; a program's bytes at the end.
 fn run(graph: &Graph) -> (Times, Program, Vec<u8>, u64) {
     let mut passes = Passes::default();
-    let options = Options { stop_after: Some("place".to_owned()), ..Options::default() };
+    // Each pass alone takes one program.
+    let options = Options { stop_after: Some("place".to_owned()), outline: Outlining::Off, ..Options::default() };
     let placed = compile(graph, &options, &mut passes).expect("the graph is placed").graph;
     let mut times = Times::default();
     times.rows.extend(passes.milliseconds.iter().map(|(name, milliseconds)| ((*name).to_owned(), *milliseconds)));

@@ -6,40 +6,58 @@ use ir::{Graph, Op, Program, ValueId};
 /// Bytes that any program for this graph moves: every used input and stored constant read once,
 /// every output written once. Of a tensor that only gathers read, the rows they read count.
 pub fn compulsory_bytes(graph: &Graph) -> u64 {
-    let mut read = 0u64;
-    for input in &graph.inputs {
-        read += read_bytes(graph, input.value);
-    }
-    for (_, node) in graph.nodes() {
-        if matches!(node.op, Op::Constant(_)) {
-            read += read_bytes(graph, node.results[0]);
-        }
-    }
+    let reads = Reads::of(graph);
+    let inputs = graph.inputs.iter().map(|input| input.value);
+    let constants = graph.nodes().filter(|(_, node)| matches!(node.op, Op::Constant(_)));
+    let stored = inputs.chain(constants.map(|(_, node)| node.results[0]));
+    let read: u64 = stored.map(|value| reads.bytes(graph, value)).sum();
     let outputs = graph.outputs.iter().filter_map(|output| output.value);
     let written: u64 = outputs.map(|value| graph.ty(value).size_bytes() as u64).sum();
     read + written
 }
 
-/// Bytes of a value in device memory that the graph reads at least once.
-fn read_bytes(graph: &Graph, value: ValueId) -> u64 {
-    let size = graph.ty(value).size_bytes() as u64;
-    let mut gathered = 0u64;
-    let mut is_read = graph.outputs.iter().any(|output| output.value == Some(value));
-    for (_, node) in graph.nodes() {
-        for (position, _) in node.operands.iter().enumerate().filter(|&(_, &operand)| operand == value) {
-            let takes_rows = position == 0 && matches!(node.op, Op::GatherRows(_) | Op::Gather(_) | Op::Index(_));
-            if !takes_rows {
-                return size;
-            }
-            gathered = gathered.saturating_add(graph.ty(node.results[0]).size_bytes() as u64);
-            is_read = true;
+/// How values are read, by value.
+struct Reads {
+    is_read: Vec<bool>,
+    /// By something that takes more than rows.
+    is_read_whole: Vec<bool>,
+    /// Bytes of the rows that gathers take.
+    gathered: Vec<u64>,
+}
+
+impl Reads {
+    fn of(graph: &Graph) -> Reads {
+        let n_values = graph.n_values();
+        let mut reads =
+            Reads { is_read: vec![false; n_values], is_read_whole: vec![false; n_values], gathered: vec![0; n_values] };
+        for output in graph.outputs.iter().filter_map(|output| output.value) {
+            // An input that is an output is copied.
+            reads.is_read[output.index()] = true;
         }
+        for (_, node) in graph.nodes() {
+            for (position, operand) in node.operands.iter().enumerate() {
+                let operand = operand.index();
+                let takes_rows = position == 0 && matches!(node.op, Op::GatherRows(_) | Op::Gather(_) | Op::Index(_));
+                reads.is_read[operand] = true;
+                if takes_rows {
+                    let rows = graph.ty(node.results[0]).size_bytes() as u64;
+                    reads.gathered[operand] = reads.gathered[operand].saturating_add(rows);
+                } else {
+                    reads.is_read_whole[operand] = true;
+                }
+            }
+        }
+        reads
     }
-    // An input that is an output is copied.
-    match (is_read, gathered) {
-        (false, _) => 0,
-        (true, 0) => size,
-        (true, gathered) => gathered.min(size),
+
+    /// Bytes of a value in device memory that the graph reads at least once.
+    fn bytes(&self, graph: &Graph, value: ValueId) -> u64 {
+        let size = graph.ty(value).size_bytes() as u64;
+        match (self.is_read[value.index()], self.gathered[value.index()]) {
+            (false, _) => 0,
+            (true, gathered) if gathered == 0 || self.is_read_whole[value.index()] => size,
+            (true, gathered) => gathered.min(size),
+        }
     }
 }
 

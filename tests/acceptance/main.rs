@@ -5,6 +5,7 @@ mod independence;
 mod mutations;
 mod numbers;
 mod numerics;
+mod outlining;
 mod random;
 mod ranges;
 mod rms_norm;

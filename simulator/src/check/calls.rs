@@ -222,7 +222,8 @@ impl<'a> Control<'a> {
         if !instruction.waits.iter().all(holds) {
             return false;
         }
-        for wait in &instruction.waits {
+        // A wait for 0 says nothing.
+        for wait in instruction.waits.iter().filter(|wait| wait.at_least > 0) {
             let said = &self.said[usize::from(wait.semaphore)];
             // The semaphore has one updater, whose updates come in order: the value tells how many there were.
             if let Some(first) = said.get(said.partition_point(|said| said.value < u64::from(wait.at_least))) {
