@@ -85,7 +85,7 @@ fn what_no_change_breaks_is_told() {
     fs::write(folder.path().join("x.io.npz"), archive).unwrap();
     let wrong = stdout(&neffuse(folder.path(), &["bisect", "x.json"]));
     assert!(wrong.starts_with("it fails (mismatch) with no change made (--fuel 0): no rule is to blame\n"), "{wrong}");
-    assert!(wrong.contains("the graph is wrong after pass `canonicalize`"), "{wrong}");
+    assert!(wrong.contains("the graph is wrong after pass `outline`"), "{wrong}");
 }
 
 #[test]

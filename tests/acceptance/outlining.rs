@@ -75,7 +75,8 @@ fn programs_grow_with_distinct_layers() {
     let ((few, small), (many, large)) = (size(4), size(64));
     // A call is at most three records on each of five engines.
     assert!(many - few <= 60 * 15, "{few} and {many} instructions");
-    assert!(large < 3 * small, "{small} and {large} bytes");
+    // Names of its weights and its source lines, compressed; no instructions.
+    assert!(large - small <= 60 * 2048, "{small} and {large} bytes");
 }
 
 #[test]
