@@ -125,6 +125,9 @@ fn small_models_stay_one_kernel() {
     }
 }
 
+/// Changes the bytes of a stream.
+type Damage = Box<dyn Fn(&mut [u8])>;
+
 /// Every wait, update and clear between calls is needed: whichever is taken away or comes too early, the
 /// program is refused.
 #[test]
@@ -140,7 +143,7 @@ fn every_part_of_a_barrier_is_needed() {
         for record in 0..end {
             let at = record * RECORD_BYTES;
             let n_waits = stream[at + 2];
-            let mut damages: Vec<(&str, Box<dyn Fn(&mut [u8])>)> = Vec::new();
+            let mut damages: Vec<(&str, Damage)> = Vec::new();
             for wait in 0..usize::from(n_waits) {
                 let value = at + 6 + 4 * wait;
                 damages.push(("wait", Box::new(move |bytes| bytes[value..value + 2].fill(0))));

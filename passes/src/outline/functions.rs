@@ -56,22 +56,31 @@ struct Part {
     outputs: Vec<Target>,
 }
 
+/// A function that has been made of a part.
+struct Known {
+    shape: Shape,
+    /// Node of the part and position among its locations, by location of the function.
+    sources: Vec<(usize, usize)>,
+    /// Position among the functions.
+    function: usize,
+}
+
 /// The graph as calls of the functions that its segments are; `None` where an in-place update keeps
 /// parts from being separated.
 pub(super) fn outline(graph: &Graph, values: &Values, segments: Vec<Range<usize>>) -> Option<Outline> {
     let borders = Borders::of(graph, values, segments)?;
     let mut outline = Outline { functions: Vec::new(), calls: Vec::new(), between: borders.between.clone() };
-    let mut known: StableMap<u64, Vec<(Shape, Vec<(usize, usize)>, usize)>> = StableMap::default();
+    let mut known: StableMap<u64, Vec<Known>> = StableMap::default();
     for number in 0..borders.n_parts() {
         let part = Walk::new(graph, values, &borders).part(number);
         let of_hash = known.entry(stable_hash(&part.shape)).or_default();
-        let position = of_hash.iter().position(|(shape, _, _)| *shape == part.shape).unwrap_or_else(|| {
+        let position = of_hash.iter().position(|known| known.shape == part.shape).unwrap_or_else(|| {
             let (function, sources) = function(graph, &part, outline.functions.len());
-            of_hash.push((part.shape.clone(), sources, outline.functions.len()));
+            of_hash.push(Known { shape: part.shape.clone(), sources, function: outline.functions.len() });
             outline.functions.push(function);
             of_hash.len() - 1
         });
-        let (_, location_sources, function) = &of_hash[position];
+        let Known { sources, function, shape: _ } = &of_hash[position];
         let location = |&(node, location): &(usize, usize)| {
             let found = graph.node(part.nodes[node]).locations.get(location);
             found.map(|location| graph.locations[location.index()].clone()).unwrap_or_default()
@@ -80,7 +89,7 @@ pub(super) fn outline(graph: &Graph, values: &Values, segments: Vec<Range<usize>
             function: *function,
             inputs: part.inputs.iter().map(|&value| borders.source(graph, value)).collect(),
             outputs: part.outputs,
-            locations: location_sources.iter().map(location).collect(),
+            locations: sources.iter().map(location).collect(),
         });
     }
     Some(outline)

@@ -31,7 +31,7 @@ pub(super) fn segments(graph: &Graph, values: &Values) -> Option<Vec<Range<usize
     let mut segments = Vec::new();
     let mut n_saved = 0;
     // Parts of the sequence that may still hold repeats.
-    let mut rest = vec![0..signatures.len()];
+    let mut rest: Vec<Range<usize>> = std::iter::once(0..signatures.len()).collect();
     let mut n_stretches = 0;
     while let Some(range) = rest.pop() {
         let found = (n_stretches < MOST_STRETCHES).then(|| stretch(&signatures, range.clone())).flatten();
