@@ -244,3 +244,23 @@ fn what_is_not_added_or_scattered_has_a_reason() {
         assert_eq!(nodes[0].reason, reason);
     }
 }
+
+#[test]
+fn an_element_of_each_row_is_taken_exactly_in_every_float_type() {
+    for dtype in ["float32", "bfloat16", "float16"] {
+        let text = document(
+            &[(&[4, 300], dtype), (&[4, 1], "int64")],
+            "aten.gather.default",
+            r#"[{"ref":0},1,{"ref":1}]"#,
+            (&[4, 1], dtype),
+        );
+        let graph = import(&text);
+        let data: Vec<f64> = (0..1200).map(|at| f64::from(at % 251) / 4.0 - 30.0).collect();
+        let index = [0_i64, 299, 17, 17];
+        let inputs = [Value::floats(&[4, 300], data.clone()), Value::ints(&[4, 1], index)];
+        let expected: Vec<f64> = (0..4).map(|row| data[row * 300 + index[row] as usize]).collect();
+        for target in TargetName::ALL {
+            assert_eq!(run(&graph, &inputs, target), Value::floats(&[4, 1], expected.clone()), "{dtype} on {target}");
+        }
+    }
+}

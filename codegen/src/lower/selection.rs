@@ -32,7 +32,8 @@ impl Expansion<'_> {
     pub(super) fn selected(&mut self, axis: usize, operands: &[ValueId]) -> Result<ValueId, TypeError> {
         let index_shape = self.graph.ty(operands[1]).shape.clone();
         let ty = self.graph.ty(operands[0]).clone();
-        let summed = if ty.dtype == Dtype::Bool { Dtype::F32 } else { ty.dtype };
+        // The compute type is explicit; nothing is rounded, whatever the operand's type.
+        let summed = if ty.dtype == Dtype::Bool || ty.dtype.is_half() { Dtype::F32 } else { ty.dtype };
         let mut data = self.cast(operands[0], summed)?;
         for (other, &end) in index_shape.iter().enumerate().filter(|&(other, _)| other != axis) {
             if end < ty.shape[other] {
