@@ -103,13 +103,14 @@ pub(super) fn cut(graph: &Graph) -> Cut {
 /// of their own.
 fn group(graph: &Graph) -> Vec<Option<usize>> {
     let n_uses = graph.use_counts();
-    let (n_readers, skipped) = (n_readers(graph, &n_uses), skipped(graph, &n_uses));
+    let (n_readers, skipped, weighed) = (n_readers(graph, &n_uses), skipped(graph, &n_uses), weighed(graph));
     let mut sets = DisjointSets::new(graph.n_nodes());
     for (id, node) in graph.nodes() {
         for &operand in &node.operands {
             let ValueDef::Result { node: producer, index: _ } = graph.def(operand) else { continue };
             let is_constant = graph.node(producer).op.class() == OpClass::Creation;
-            let is_stream = skipped[operand.index()] || is_residual(graph, operand, &n_readers);
+            let is_residual = !weighed[operand.index()] && is_residual(graph, operand, &n_readers);
+            let is_stream = skipped[operand.index()] || is_residual;
             if !is_constant && n_uses[operand.index()] <= MAX_USERS && !is_stream {
                 sets.join(producer.index(), id.index());
             }
@@ -148,6 +149,17 @@ fn is_residual(graph: &Graph, value: ValueId, n_readers: &[u32]) -> bool {
     let Some((_, node)) = graph.producer(value) else { return false };
     let is_stream = is_sum(value) || matches!(node.op, Op::Cast(_)) && is_sum(node.operands[0]);
     is_stream && n_readers[value.index()] > 1
+}
+
+/// Values that a softmax reads, spelled out or not: scores, to which a mask may have been added.
+fn weighed(graph: &Graph) -> Vec<bool> {
+    let mut weighed = vec![false; graph.n_values()];
+    for (_, node) in graph.nodes() {
+        if matches!(node.op, Op::Softmax(_) | Op::LogSoftmax(_) | Op::ReduceMax(_)) {
+            weighed[node.operands[0].index()] = true;
+        }
+    }
+    weighed
 }
 
 /// Values that a block's result is added to: the block ends in a product, perhaps viewed, rounded
