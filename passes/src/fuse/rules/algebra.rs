@@ -6,7 +6,6 @@ pub(super) fn rules() -> Vec<Line> {
     vec![
         rw!("reciprocal-of-sqrt"; Simplify Reassoc; "(reciprocal (sqrt ?x))" => "(rsqrt ?x)"),
         rw!("sqrt-of-reciprocal"; Simplify Reassoc; "(sqrt (reciprocal ?x))" => "(rsqrt ?x)"),
-        rw!("mul-reciprocal-one"; Simplify Reassoc; "(div 1 ?x)" => "(reciprocal ?x)"),
         rw!("div-by-sqrt"; Simplify Reassoc; "(div ?x (sqrt ?y))" => "(mul ?x (rsqrt ?y))"),
         rw!("scale-scale"; Simplify Reassoc; "(mul (mul ?x ?a:number) ?b:number)" => "(mul ?x (* ?a ?b))"),
         rw!("offset-offset"; Simplify Reassoc; "(add (add ?x ?a:number) ?b:number)" => "(add ?x (+ ?a ?b))"),
