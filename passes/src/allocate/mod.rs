@@ -16,17 +16,17 @@ mod spill;
 use std::fmt;
 
 use ir::Program;
-use ir::program::{ProgramPhase, Space, TileAddress, TileId};
+use ir::program::{ProgramPhase, Space, Tile, TileAddress, TileId};
 use ir::target::Target;
 
 use banks::color_banks;
-use live::{LiveRange, live_ranges};
-use packing::{Block, Boundaries, live_bound, pack_within};
-use residency::spill_bound;
+use live::{LiveRange, Uses};
+use packing::{Block, Boundaries, Packing, live_bound, pack_within};
 use scratch::share_scratch;
-use spill::{Spills, spill};
+use spill::plan_spills;
 
 pub use check::check_allocation;
+pub use residency::spill_bound;
 
 /// What `allocate` did. Bytes are per partition unless they say otherwise.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
@@ -42,8 +42,6 @@ pub struct AllocateStatistics {
     pub n_spill_transfers: usize,
     /// Bytes that these transfers move.
     pub spill_bytes: u64,
-    /// Bytes that spilling must move in this order of instructions, whatever is kept.
-    pub spill_bound_bytes: u64,
     /// HBM scratch that holds spilled tiles.
     pub spill_scratch_bytes: u64,
 }
@@ -52,15 +50,14 @@ impl fmt::Display for AllocateStatistics {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{} tiles, {} in psum, sbuf peak {} B/partition (bound {}), {} spilled with {} transfers of {} B (bound {})",
+            "{} tiles, {} in psum, sbuf peak {} B/partition (bound {}), {} spilled with {} transfers of {} B",
             self.n_tiles,
             self.n_psum_tiles,
             self.sbuf_peak_bytes_per_partition,
             self.sbuf_live_bound_bytes,
             self.n_spilled_tiles,
             self.n_spill_transfers,
-            self.spill_bytes,
-            self.spill_bound_bytes
+            self.spill_bytes
         )
     }
 }
@@ -87,69 +84,95 @@ pub enum AllocateError {
 pub fn allocate(program: &Program) -> Result<(Program, AllocateStatistics), AllocateError> {
     let target = program.target.target();
     let usable = u64::from(target.sbuf_usable_bytes);
-    let given_ranges = live_ranges(program);
-    let needed = live_bound(&sbuf_blocks(program, target, &tiles_in(program, &given_ranges, Space::Sbuf)));
+    let uses = Uses::of(program);
+    let ranges = uses.live_ranges();
+    let sbuf = SbufTiles::of(program.tiles.iter(), target, &ranges);
+    if sbuf.bound <= usable
+        && let Some(packing) = sbuf.pack(usable)
+    {
+        return place(program.clone(), target, &ranges, &sbuf, &packing);
+    }
     // Fragmentation may need a few percent of the memory; spill a little more until all fits.
     for percent in [100, 95, 90, 85, 80, 70, 60, 50] {
         let capacity = usable * percent / 100;
-        let (mut placed, spills, ranges) = if needed <= capacity {
-            (program.clone(), Spills::default(), given_ranges.clone())
-        } else {
-            let (mut spilled, spills) = spill(program, target, capacity)?;
-            share_scratch(&mut spilled, target, program.tensors.len());
-            let ranges = live_ranges(&spilled);
-            (spilled, spills, ranges)
-        };
-        let Some((bound, peak)) = place_sbuf(&mut placed, target, &ranges) else { continue };
-        place_psum(&mut placed, target, &ranges)?;
-        place_unused(&mut placed, &ranges);
-        placed.phase = ProgramPhase::Allocated;
+        if sbuf.bound <= capacity {
+            continue;
+        }
+        let plan = plan_spills(program, target, &uses, capacity)?;
+        let ranges = plan.live_ranges(program, &uses);
+        let sbuf = SbufTiles::of(plan.tiles(program), target, &ranges);
+        let Some(packing) = sbuf.pack(usable) else { continue };
+        let spills = plan.spills;
+        let mut spilled = plan.apply(program, target, &uses);
+        share_scratch(&mut spilled, target, program.tensors.len());
+        let (placed, statistics) = place(spilled, target, &ranges, &sbuf, &packing)?;
         let statistics = AllocateStatistics {
-            n_tiles: placed.tiles.len(),
-            sbuf_peak_bytes_per_partition: peak,
-            sbuf_live_bound_bytes: bound,
-            n_psum_tiles: placed.tiles.iter().filter(|tile| tile.space == Space::Psum).count(),
             n_spilled_tiles: spills.n_tiles,
             n_spill_transfers: usize::try_from(spills.n_transfers).unwrap_or(0),
             spill_bytes: u64::try_from(spills.bytes).unwrap_or(0),
-            spill_bound_bytes: if needed <= usable { 0 } else { spill_bound(program, target, usable) },
             spill_scratch_bytes: placed.tensors[program.tensors.len()..].iter().map(|tensor| tensor.size_bytes).sum(),
+            ..statistics
         };
         return Ok((placed, statistics));
     }
     Err(AllocateError::Fragmented { usable })
 }
 
-/// Used tiles of one memory with their live ranges.
-fn tiles_in(program: &Program, ranges: &[Option<LiveRange>], space: Space) -> Vec<(TileId, LiveRange)> {
-    let ids = (0..program.tiles.len()).map(|idx| TileId(u32::try_from(idx).expect("tile ids are 32 bits wide")));
-    let used = ids.filter_map(|tile| ranges[tile.index()].map(|range| (tile, range)));
-    used.filter(|(tile, _)| program.tile(*tile).space == space).collect()
+/// The SBUF tiles that something uses.
+struct SbufTiles {
+    tiles: Vec<TileId>,
+    /// What each of them needs, in bytes per partition.
+    blocks: Vec<Block>,
+    /// Most bytes of tiles live together.
+    bound: u64,
 }
 
-/// What SBUF tiles need, in bytes per partition.
-fn sbuf_blocks(program: &Program, target: &Target, tiles: &[(TileId, LiveRange)]) -> Vec<Block> {
-    let block = |&(tile, live): &(TileId, LiveRange)| {
-        let tile = program.tile(tile);
-        let alignment = u64::from(tile.alignment_bytes.max(target.tile_alignment_bytes));
-        Block { live, size: u64::from(tile.bytes_per_partition).next_multiple_of(alignment), alignment }
-    };
-    tiles.iter().map(block).collect()
-}
-
-/// Lower bound and peak of the placement, if one was found.
-fn place_sbuf(program: &mut Program, target: &Target, ranges: &[Option<LiveRange>]) -> Option<(u64, u64)> {
-    let tiles = tiles_in(program, ranges, Space::Sbuf);
-    let blocks = sbuf_blocks(program, target, &tiles);
-    let packing = pack_within(&blocks, u64::from(target.sbuf_usable_bytes), Boundaries::None)?;
-    for ((tile, _), &offset) in tiles.iter().zip(&packing.offsets) {
-        set_address(program, *tile, offset);
+impl SbufTiles {
+    fn of<'a>(all: impl Iterator<Item = &'a Tile>, target: &Target, ranges: &[Option<LiveRange>]) -> Self {
+        let (mut tiles, mut blocks) = (Vec::new(), Vec::new());
+        for ((idx, tile), range) in (0u32..).zip(all).zip(ranges) {
+            if let (Space::Sbuf, &Some(live)) = (tile.space, range) {
+                let alignment = u64::from(tile.alignment_bytes.max(target.tile_alignment_bytes));
+                let size = u64::from(tile.bytes_per_partition).next_multiple_of(alignment);
+                tiles.push(TileId(idx));
+                blocks.push(Block { live, size, alignment });
+            }
+        }
+        SbufTiles { bound: live_bound(&blocks), tiles, blocks }
     }
-    Some((live_bound(&blocks), packing.peak))
+
+    fn pack(&self, usable: u64) -> Option<Packing> {
+        pack_within(&self.blocks, usable, Boundaries::None)
+    }
+}
+
+/// The program with an address for each tile.
+fn place(
+    mut program: Program,
+    target: &Target,
+    ranges: &[Option<LiveRange>],
+    sbuf: &SbufTiles,
+    packing: &Packing,
+) -> Result<(Program, AllocateStatistics), AllocateError> {
+    for (tile, &offset) in sbuf.tiles.iter().zip(&packing.offsets) {
+        set_address(&mut program, *tile, offset);
+    }
+    place_psum(&mut program, target, ranges)?;
+    place_unused(&mut program, ranges);
+    program.phase = ProgramPhase::Allocated;
+    let statistics = AllocateStatistics {
+        n_tiles: program.tiles.len(),
+        sbuf_peak_bytes_per_partition: packing.peak,
+        sbuf_live_bound_bytes: sbuf.bound,
+        n_psum_tiles: program.tiles.iter().filter(|tile| tile.space == Space::Psum).count(),
+        ..AllocateStatistics::default()
+    };
+    Ok((program, statistics))
 }
 
 fn place_psum(program: &mut Program, target: &Target, ranges: &[Option<LiveRange>]) -> Result<(), AllocateError> {
-    let tiles = tiles_in(program, ranges, Space::Psum);
+    let used = (0u32..).zip(ranges).filter_map(|(tile, range)| Some((TileId(tile), (*range)?)));
+    let tiles: Vec<(TileId, LiveRange)> = used.filter(|(tile, _)| program.tile(*tile).space == Space::Psum).collect();
     let starts = color_banks(program, target, &tiles);
     let starts = starts.ok_or(AllocateError::PsumFull { n_banks: target.psum_banks })?;
     for ((tile, _), start) in tiles.iter().zip(starts) {

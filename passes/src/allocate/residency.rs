@@ -14,10 +14,9 @@
 use std::collections::BTreeSet;
 
 use ir::Program;
-use ir::program::{HbmId, Instruction, InstructionKind, Space};
-use ir::target::Target;
+use ir::program::{HbmId, InstructionKind, Space};
 
-use super::live::accessed_tiles;
+use super::live::{TileUse, Uses};
 use crate::footprint::{AccessKind, Addressing, Footprint, Memory, footprints};
 
 /// Positions on either side that a priced position exceeds, so that not all of them are priced.
@@ -41,9 +40,12 @@ struct Gap {
     cost: u64,
 }
 
-/// Bytes that spilling and loading again must move in all, if SBUF has `capacity` bytes per
-/// partition.
-pub(super) fn spill_bound(program: &Program, target: &Target, capacity: u64) -> u64 {
+/// Bytes that spilling and loading again must move in all for a scheduled program, whatever is kept:
+/// to judge what `allocate` has moved.
+pub fn spill_bound(program: &Program) -> u64 {
+    let target = program.target.target();
+    let capacity = u64::from(target.sbuf_usable_bytes);
+    let uses = Uses::of(program);
     let sizes: Vec<u64> = program
         .tiles
         .iter()
@@ -55,12 +57,9 @@ pub(super) fn spill_bound(program: &Program, target: &Target, capacity: u64) -> 
             }
         })
         .collect();
-    let gaps = gaps(program, &sizes);
-    let own = |instruction: &Instruction| {
-        accessed_tiles(&instruction.kind).iter().map(|tile| sizes[tile.index()]).sum::<u64>()
-    };
-    let rooms: Vec<u64> =
-        program.instructions.iter().map(|instruction| capacity.saturating_sub(own(instruction))).collect();
+    let gaps = gaps(program, &uses, &sizes);
+    let own = |uses: &[TileUse]| uses.iter().map(|found| sizes[found.tile.index()]).sum::<u64>();
+    let rooms: Vec<u64> = uses.of_instruction.iter().map(|uses| capacity.saturating_sub(own(uses))).collect();
     priced_bound(&gaps, &rooms)
 }
 
@@ -152,7 +151,7 @@ struct History {
 }
 
 /// All gaps that cost something.
-fn gaps(program: &Program, sizes: &[u64]) -> Vec<Gap> {
+fn gaps(program: &Program, uses: &Uses, sizes: &[u64]) -> Vec<Gap> {
     let written_tensors: BTreeSet<HbmId> =
         program.instructions.iter().filter_map(|instruction| instruction.kind.accesses().dma_write?.hbm()).collect();
     let mut gaps = Vec::new();
@@ -180,8 +179,8 @@ fn gaps(program: &Program, sizes: &[u64]) -> Vec<Gap> {
                 }
             }
         }
-        for tile in accessed_tiles(&instruction.kind) {
-            histories[tile.index()].last_access = Some(position);
+        for found in uses.of_instruction.get(position) {
+            histories[found.tile.index()].last_access = Some(position);
         }
     }
     histories.iter_mut().for_each(|history| history.close(&mut gaps));

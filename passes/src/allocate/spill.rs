@@ -5,21 +5,22 @@
 //! elsewhere: an unmodified load is loaded again instead of stored, and a load that nothing has
 //! read yet is put off. A tile that comes back is a new tile, so that it may lie elsewhere, and it
 //! comes as early as there is room for it.
-
-use std::collections::BTreeSet;
+//!
+//! What is decided is a plan: whether it fits is known before any instruction is written.
 
 use ir::Program;
 use ir::program::{
     DmaAccess, DmaDim, DmaPlace, DmaQueue, Engine, HbmId, HbmKind, HbmTensor, Instruction, InstructionKind, Space,
-    TileId,
+    Tile, TileId,
 };
 use ir::target::Target;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::AllocateError;
-use super::live::accessed_tiles;
+use super::live::{LiveRange, Uses};
 use super::regions::{Region, dense_regions};
 use crate::footprint::{AccessKind, Addressing, Footprint, Memory, footprints};
+use crate::lists::Lists;
 
 /// Instructions that a tile comes back ahead of its use, where there is room.
 const MAX_AHEAD: usize = 48;
@@ -33,23 +34,135 @@ pub(super) struct Spills {
     pub bytes: i64,
 }
 
-/// A program whose live SBUF tiles need at most `capacity` bytes per partition at every position.
+/// What spilling changes in a program.
+pub(super) struct SpillPlan {
+    pub spills: Spills,
+    /// By tile that is added, behind those of the program, the tile that it is a copy of.
+    copied_tiles: Vec<TileId>,
+    /// Tensors that are added behind those of the program.
+    tensors: Vec<HbmTensor>,
+    /// The tiles that take the places of those in [`Uses::of_instruction`].
+    tiles: Vec<TileId>,
+    /// Instructions that are left out where they stand.
+    is_put_off: Vec<bool>,
+    transfers: Vec<Transfer>,
+    /// By instruction, the transfers that come before it.
+    before: Lists<u32>,
+}
+
+/// A transfer that spilling adds.
+#[derive(Copy, Clone, Debug)]
+struct Transfer {
+    kind: TransferKind,
+    tile: TileId,
+    is_put_off: bool,
+}
+
+#[derive(Copy, Clone, Debug)]
+enum TransferKind {
+    /// What the instruction at this position loads.
+    LoadAgain(u32),
+    Store(Region, HbmId),
+    Reload(Region, HbmId),
+}
+
+/// Plans which tiles go and come back, so that live SBUF tiles need at most `capacity` bytes per
+/// partition at every position.
 ///
 /// # Errors
 /// When the tiles of one instruction, or tiles that cannot be stored, need more.
-pub(super) fn spill(program: &Program, target: &Target, capacity: u64) -> Result<(Program, Spills), AllocateError> {
-    let mut spiller = Spiller::new(program, target, capacity);
+pub(super) fn plan_spills(
+    program: &Program,
+    target: &Target,
+    uses: &Uses,
+    capacity: u64,
+) -> Result<SpillPlan, AllocateError> {
+    let mut spiller = Spiller::new(program, target, uses, capacity);
     for position in 0..program.instructions.len() {
         spiller.step(position)?;
     }
-    let instructions = spiller.slots.into_iter().flat_map(|slot| slot.before.into_iter().chain([slot.own]).flatten());
-    let spilled = Program {
-        tensors: spiller.tensors,
-        tiles: spiller.tiles,
-        instructions: instructions.collect(),
-        ..program.clone()
-    };
-    Ok((spilled, spiller.spills))
+    Ok(spiller.plan())
+}
+
+impl SpillPlan {
+    /// All tiles that there will be.
+    pub(super) fn tiles<'a>(&'a self, program: &'a Program) -> impl Iterator<Item = &'a Tile> {
+        program.tiles.iter().chain(self.copied_tiles.iter().map(|&copied| program.tile(copied)))
+    }
+
+    /// The live range of every tile; `None` for tiles that nothing uses.
+    pub(super) fn live_ranges(&self, program: &Program, uses: &Uses) -> Vec<Option<LiveRange>> {
+        let mut ranges = vec![None; program.tiles.len() + self.copied_tiles.len()];
+        let mut next = 0;
+        for (position, (before, &is_put_off)) in self.before.iter().zip(&self.is_put_off).enumerate() {
+            let transfers = before.iter().map(|&at| &self.transfers[at as usize]);
+            for transfer in transfers.filter(|transfer| !transfer.is_put_off) {
+                LiveRange::extend(&mut ranges[transfer.tile.index()], next);
+                next += 1;
+            }
+            if !is_put_off {
+                for tile in &self.tiles[uses.of_instruction.range(position)] {
+                    LiveRange::extend(&mut ranges[tile.index()], next);
+                }
+                next += 1;
+            }
+        }
+        ranges
+    }
+
+    /// The program with the changes.
+    pub(super) fn apply(self, program: &Program, target: &Target, uses: &Uses) -> Program {
+        let mut tiles = program.tiles.clone();
+        tiles.extend(self.copied_tiles.iter().map(|&copied| program.tile(copied).clone()));
+        let mut tensors = program.tensors.clone();
+        tensors.extend(self.tensors);
+        let mut instructions = Vec::with_capacity(program.instructions.len() + self.transfers.len());
+        for (position, before) in self.before.iter().enumerate() {
+            let transfers = before.iter().map(|&at| &self.transfers[at as usize]);
+            let transfers = transfers.filter(|transfer| !transfer.is_put_off);
+            instructions.extend(transfers.map(|transfer| transfer.instruction(program, target)));
+            if self.is_put_off[position] {
+                continue;
+            }
+            let mut instruction = program.instructions[position].clone();
+            let (old, new) = (uses.of_instruction.get(position), &self.tiles[uses.of_instruction.range(position)]);
+            if old.iter().zip(new).any(|(old, new)| old.tile != *new) {
+                instruction.kind.for_each_tile_mut(&mut |tile| {
+                    let at = old.iter().position(|old| old.tile == *tile).expect("the uses are those of all tiles");
+                    *tile = new[at];
+                });
+            }
+            instructions.push(instruction);
+        }
+        Program {
+            name: program.name.clone(),
+            target: program.target,
+            phase: program.phase,
+            tensors,
+            tiles,
+            instructions,
+            locations: program.locations.clone(),
+        }
+    }
+}
+
+impl Transfer {
+    fn instruction(&self, program: &Program, target: &Target) -> Instruction {
+        let (dst, src) = match self.kind {
+            TransferKind::LoadAgain(position) => {
+                let mut load = program.instructions[position as usize].clone();
+                load.kind.for_each_tile_mut(&mut |loaded| *loaded = self.tile);
+                return load;
+            }
+            TransferKind::Store(region, tensor) => {
+                let (on_chip, in_hbm) = sides(self.tile, region, tensor);
+                (in_hbm, on_chip)
+            }
+            TransferKind::Reload(region, tensor) => sides(self.tile, region, tensor),
+        };
+        let queue = if target.hardware_dge { DmaQueue::Hardware } else { DmaQueue::Ring };
+        Instruction::new(Engine::Sp, InstructionKind::Dma { dst, src, queue, gather: None })
+    }
 }
 
 /// Where a tile's contents can be had besides the tile.
@@ -58,7 +171,7 @@ enum Copies {
     /// Nowhere.
     None,
     /// These instructions loaded them from tensors that the program does not write.
-    Loads(Vec<usize>),
+    Loads(SmallVec<[u32; 4]>),
     /// In these scratch tensors.
     Scratch(Vec<(Region, HbmId)>),
 }
@@ -66,117 +179,159 @@ enum Copies {
 /// What one tile of the given program holds.
 struct Content {
     size: u64,
-    /// Positions that access the tile, the next one last.
-    uses: Vec<usize>,
+    /// How many of its uses are over, and the position of the next one.
+    n_uses: usize,
+    next_use: u32,
     /// The tile that holds the contents now.
     tile: TileId,
-    written: Vec<Footprint>,
     copies: Copies,
     /// Loads since the tile got its present bytes, while nothing has read them.
-    unread_loads: Vec<Emitted>,
+    unread_loads: SmallVec<[Emitted; 4]>,
     was_evicted: bool,
     /// Position before which it was last evicted.
     evicted_at: usize,
     cannot_store: bool,
+    /// Place among the resident ones.
+    resident_at: Option<u32>,
+    written: Written,
+}
+
+/// What has been written of a tile; found out when it must be known.
+#[derive(Default)]
+struct Written {
+    /// Uses of the tile that are accounted for.
+    n_uses: usize,
+    footprints: Vec<Footprint>,
 }
 
 /// An instruction of the result.
 #[derive(Copy, Clone, Debug)]
 enum Emitted {
-    Own(usize),
-    Before(usize, usize),
-}
-
-/// An instruction of the given program and what was added before it.
-#[derive(Default)]
-struct Slot {
-    before: Vec<Option<Instruction>>,
-    own: Option<Instruction>,
+    /// The instruction at this position of the given program.
+    Own(u32),
+    /// The transfer with this number.
+    Added(u32),
 }
 
 struct Spiller<'a> {
     program: &'a Program,
-    target: &'a Target,
+    uses: &'a Uses,
     capacity: u64,
     contents: Vec<Content>,
     /// SBUF tiles of the given program whose contents are resident.
-    resident: BTreeSet<usize>,
+    resident: Vec<u32>,
     used: u64,
     /// Bytes live at each position walked.
     live_at: Vec<u64>,
-    /// HBM tensors that the program writes.
-    written_tensors: BTreeSet<HbmId>,
-    slots: Vec<Slot>,
-    tiles: Vec<ir::program::Tile>,
+    /// By HBM tensor, whether the program writes it.
+    is_written: Vec<bool>,
+    copied_tiles: Vec<TileId>,
     tensors: Vec<HbmTensor>,
+    tiles: Vec<TileId>,
+    is_put_off: Vec<bool>,
+    transfers: Vec<Transfer>,
+    /// By transfer, the instruction before which it comes.
+    slots: Vec<u32>,
     spills: Spills,
 }
 
 impl<'a> Spiller<'a> {
-    fn new(program: &'a Program, target: &'a Target, capacity: u64) -> Self {
-        let content = |(idx, tile): (usize, &ir::program::Tile)| {
+    fn new(program: &'a Program, target: &Target, uses: &'a Uses, capacity: u64) -> Self {
+        let content = |(idx, tile): (usize, &Tile)| {
             let alignment = u64::from(tile.alignment_bytes.max(target.tile_alignment_bytes));
             Content {
                 size: u64::from(tile.bytes_per_partition).next_multiple_of(alignment),
-                uses: Vec::new(),
+                n_uses: 0,
+                next_use: uses.of_tile.get(idx).first().copied().unwrap_or(NEVER),
                 tile: tile_id(idx),
-                written: Vec::new(),
-                copies: Copies::Loads(Vec::new()),
-                unread_loads: Vec::new(),
+                copies: Copies::Loads(SmallVec::new()),
+                unread_loads: SmallVec::new(),
                 was_evicted: false,
                 evicted_at: 0,
                 cannot_store: false,
+                resident_at: None,
+                written: Written::default(),
             }
         };
-        let mut contents: Vec<Content> = program.tiles.iter().enumerate().map(content).collect();
-        for (position, instruction) in program.instructions.iter().enumerate().rev() {
-            for tile in accessed_tiles(&instruction.kind) {
-                contents[tile.index()].uses.push(position);
+        let mut is_written = vec![false; program.tensors.len()];
+        for instruction in &program.instructions {
+            if let InstructionKind::Dma { dst, .. } = &instruction.kind
+                && let Some(tensor) = dst.hbm()
+            {
+                is_written[tensor.index()] = true;
             }
         }
-        let written_tensors =
-            program.instructions.iter().filter_map(|instruction| instruction.kind.accesses().dma_write?.hbm());
+        let n_instructions = program.instructions.len();
         Spiller {
             program,
-            target,
+            uses,
             capacity,
-            contents,
-            resident: BTreeSet::new(),
+            contents: program.tiles.iter().enumerate().map(content).collect(),
+            resident: Vec::new(),
             used: 0,
-            live_at: Vec::with_capacity(program.instructions.len()),
-            written_tensors: written_tensors.collect(),
-            slots: Vec::with_capacity(program.instructions.len()),
-            tiles: program.tiles.clone(),
-            tensors: program.tensors.clone(),
+            live_at: Vec::with_capacity(n_instructions),
+            is_written,
+            copied_tiles: Vec::new(),
+            tensors: Vec::new(),
+            tiles: Vec::with_capacity(uses.of_instruction.items().len()),
+            is_put_off: vec![false; n_instructions],
+            transfers: Vec::new(),
+            slots: Vec::new(),
             spills: Spills::default(),
         }
     }
 
+    fn plan(self) -> SpillPlan {
+        let pairs = self.slots.iter().copied().zip(0u32..);
+        SpillPlan {
+            spills: self.spills,
+            copied_tiles: self.copied_tiles,
+            tensors: self.tensors,
+            tiles: self.tiles,
+            before: Lists::collect(self.is_put_off.len(), pairs),
+            is_put_off: self.is_put_off,
+            transfers: self.transfers,
+        }
+    }
+
     fn step(&mut self, position: usize) -> Result<(), AllocateError> {
-        let mut instruction = self.program.instructions[position].clone();
-        let tiles = accessed_tiles(&instruction.kind);
-        let in_sbuf = tiles.iter().filter(|tile| self.program.tile(**tile).space == Space::Sbuf);
-        let needed: Vec<usize> = in_sbuf.map(|tile| tile.index()).collect();
-        self.slots.push(Slot::default());
+        let uses = self.uses.of_instruction.get(position);
+        let tiles = uses.iter().map(|found| found.tile);
+        let in_sbuf = tiles.filter(|tile| self.program.tile(*tile).space == Space::Sbuf);
+        let needed: SmallVec<[usize; 6]> = in_sbuf.map(TileId::index).collect();
         self.make_room(position, &needed)?;
         for &idx in &needed {
-            if self.resident.insert(idx) {
+            if self.contents[idx].resident_at.is_none() {
+                self.contents[idx].resident_at = Some(self.resident.len() as u32);
+                self.resident.push(idx as u32);
                 self.used += self.contents[idx].size;
                 self.bring_in(position, idx);
             }
         }
-        instruction.kind.for_each_tile_mut(&mut |tile| *tile = self.contents[tile.index()].tile);
-        self.slots[position].own = Some(instruction);
+        self.tiles.extend(uses.iter().map(|found| self.contents[found.tile.index()].tile));
         self.live_at.push(self.used);
-        self.note_accesses(position);
-        for tile in tiles {
-            let content = &mut self.contents[tile.index()];
-            content.uses.pop();
-            if content.uses.is_empty() && self.resident.remove(&tile.index()) {
-                self.used -= content.size;
+        self.note_uses(position);
+        for found in uses {
+            let idx = found.tile.index();
+            let content = &mut self.contents[idx];
+            content.n_uses += 1;
+            let next_use = self.uses.of_tile.get(idx).get(content.n_uses);
+            content.next_use = next_use.copied().unwrap_or(NEVER);
+            if next_use.is_none() {
+                self.leave(idx);
             }
         }
         Ok(())
+    }
+
+    /// Takes a tile out of the resident ones, if it is one of them.
+    fn leave(&mut self, idx: usize) {
+        let Some(at) = self.contents[idx].resident_at.take() else { return };
+        self.used -= self.contents[idx].size;
+        self.resident.swap_remove(at as usize);
+        if let Some(&moved) = self.resident.get(at as usize) {
+            self.contents[moved as usize].resident_at = Some(at);
+        }
     }
 
     /// Evicts tiles until those of the instruction at `position` fit.
@@ -186,11 +341,11 @@ impl<'a> Spiller<'a> {
             let line = self.program.instruction_text(&self.program.instructions[position]);
             return Err(AllocateError::InstructionTooLarge { position, line, needed: own, usable: self.capacity });
         }
-        let missing = needed.iter().filter(|idx| !self.resident.contains(idx));
+        let missing = needed.iter().filter(|&&idx| self.contents[idx].resident_at.is_none());
         let wanted: u64 = missing.map(|&idx| self.contents[idx].size).sum();
         while self.used + wanted > self.capacity {
-            let candidates = self.resident.iter().copied();
-            let candidates = candidates.filter(|idx| !needed.contains(idx) && !self.contents[*idx].cannot_store);
+            let candidates = self.resident.iter().map(|&idx| idx as usize);
+            let candidates = candidates.filter(|idx| !self.contents[*idx].cannot_store && !needed.contains(idx));
             let Some(victim) = candidates.max_by_key(|&idx| (self.gain(position, idx), idx)) else {
                 let needed = self.used + wanted;
                 return Err(AllocateError::NothingToSpill { position, needed, usable: self.capacity });
@@ -203,19 +358,19 @@ impl<'a> Spiller<'a> {
     /// Bytes times positions that evicting this tile frees, per transfer that it costs.
     fn gain(&self, position: usize, idx: usize) -> u64 {
         let content = &self.contents[idx];
-        let next = content.uses.last().copied().unwrap_or(self.program.instructions.len());
         let n_transfers = match content.copies {
             Copies::None => 2,
             Copies::Loads(_) | Copies::Scratch(_) => 1,
         };
-        content.size.saturating_mul((next - position) as u64) / n_transfers
+        content.size.saturating_mul(u64::from(content.next_use) - position as u64) / n_transfers
     }
 
     /// Frees a tile's bytes before `position`, unless its contents cannot be stored.
     fn evict(&mut self, position: usize, idx: usize) {
         if matches!(self.contents[idx].copies, Copies::None) {
             let tile = &self.program.tiles[idx];
-            let Some(regions) = dense_regions(&self.contents[idx].written, tile.dtype) else {
+            self.note_written(idx);
+            let Some(regions) = dense_regions(&self.contents[idx].written.footprints, tile.dtype) else {
                 self.contents[idx].cannot_store = true;
                 return;
             };
@@ -223,10 +378,9 @@ impl<'a> Spiller<'a> {
             self.contents[idx].copies = Copies::Scratch(stored);
         }
         self.put_off_unread_loads(position, idx);
+        self.leave(idx);
         let content = &mut self.contents[idx];
         content.evicted_at = position;
-        self.used -= content.size;
-        self.resident.remove(&idx);
         if !content.was_evicted {
             content.was_evicted = true;
             self.spills.n_tiles += 1;
@@ -237,14 +391,20 @@ impl<'a> Spiller<'a> {
     fn put_off_unread_loads(&mut self, position: usize, idx: usize) {
         let loads = std::mem::take(&mut self.contents[idx].unread_loads);
         for &load in &loads {
-            let (slot, removed) = match load {
-                Emitted::Own(slot) => (slot, self.slots[slot].own.take()),
-                Emitted::Before(slot, at) => (slot, self.slots[slot].before[at].take()),
+            let slot = match load {
+                Emitted::Own(own) => {
+                    self.is_put_off[own as usize] = true;
+                    self.spills.bytes -= moved_bytes(&self.program.instructions[own as usize]);
+                    own as usize
+                }
+                Emitted::Added(added) => {
+                    let transfer = &mut self.transfers[added as usize];
+                    transfer.is_put_off = true;
+                    self.spills.bytes -= transfer.moved_bytes(self.program);
+                    self.slots[added as usize] as usize
+                }
             };
-            if let Some(load) = removed {
-                self.spills.n_transfers -= 1;
-                self.spills.bytes -= moved_bytes(&load);
-            }
+            self.spills.n_transfers -= 1;
             if loads.len() == 1 {
                 let size = self.contents[idx].size;
                 self.live_at[slot..position].iter_mut().for_each(|live| *live -= size);
@@ -257,24 +417,21 @@ impl<'a> Spiller<'a> {
         if !self.contents[idx].was_evicted {
             return;
         }
-        let tile = tile_id(self.tiles.len());
-        self.tiles.push(self.program.tiles[idx].clone());
+        let tile = tile_id(self.program.tiles.len() + self.copied_tiles.len());
+        self.copied_tiles.push(tile_id(idx));
         self.contents[idx].tile = tile;
         let slot = self.slot_with_room(position, idx);
         match self.contents[idx].copies.clone() {
             Copies::None => {}
             Copies::Loads(positions) => {
-                for load_position in positions {
-                    let mut load = self.program.instructions[load_position].clone();
-                    load.kind.for_each_tile_mut(&mut |loaded| *loaded = tile);
-                    let emitted = self.push_transfer(slot, load);
+                for load in positions {
+                    let emitted = self.push_transfer(slot, tile, TransferKind::LoadAgain(load));
                     self.contents[idx].unread_loads.push(emitted);
                 }
             }
             Copies::Scratch(stored) => {
                 for (region, tensor) in stored {
-                    let (on_chip, in_hbm) = sides(tile, region, tensor);
-                    self.push_transfer(slot, self.transfer(on_chip, in_hbm));
+                    self.push_transfer(slot, tile, TransferKind::Reload(region, tensor));
                 }
             }
         }
@@ -294,7 +451,8 @@ impl<'a> Spiller<'a> {
 
     /// Stores one region of a tile in a new scratch tensor.
     fn store(&mut self, position: usize, idx: usize, region: Region) -> HbmId {
-        let tensor = HbmId(u32::try_from(self.tensors.len()).expect("tensor ids are 32 bits wide"));
+        let number = self.program.tensors.len() + self.tensors.len();
+        let tensor = HbmId(u32::try_from(number).expect("tensor ids are 32 bits wide"));
         self.tensors.push(HbmTensor {
             name: format!("spill_{}", tensor.0),
             kind: HbmKind::Scratch,
@@ -302,52 +460,78 @@ impl<'a> Spiller<'a> {
             shape: [usize::from(region.n_partitions), region.n_elements as usize].into_iter().collect(),
             size_bytes: region.size_bytes(),
         });
-        let (on_chip, in_hbm) = sides(self.contents[idx].tile, region, tensor);
-        self.push_transfer(position, self.transfer(in_hbm, on_chip));
+        self.push_transfer(position, self.contents[idx].tile, TransferKind::Store(region, tensor));
         tensor
     }
 
-    fn transfer(&self, dst: DmaAccess, src: DmaAccess) -> Instruction {
-        let queue = if self.target.hardware_dge { DmaQueue::Hardware } else { DmaQueue::Ring };
-        Instruction::new(Engine::Sp, InstructionKind::Dma { dst, src, queue, gather: None })
-    }
-
-    fn push_transfer(&mut self, slot: usize, transfer: Instruction) -> Emitted {
+    fn push_transfer(&mut self, slot: usize, tile: TileId, kind: TransferKind) -> Emitted {
+        let transfer = Transfer { kind, tile, is_put_off: false };
         self.spills.n_transfers += 1;
-        self.spills.bytes += moved_bytes(&transfer);
-        self.slots[slot].before.push(Some(transfer));
-        Emitted::Before(slot, self.slots[slot].before.len() - 1)
+        self.spills.bytes += transfer.moved_bytes(self.program);
+        self.transfers.push(transfer);
+        self.slots.push(slot as u32);
+        Emitted::Added(self.transfers.len() as u32 - 1)
     }
 
-    /// Keeps account of what the tiles hold and whether it is elsewhere too.
-    fn note_accesses(&mut self, position: usize) {
-        let instruction = &self.program.instructions[position];
-        let repeats = if let InstructionKind::Dma { src, gather: None, .. } = &instruction.kind {
-            src.hbm().is_some_and(|tensor| !self.written_tensors.contains(&tensor))
-        } else {
-            false
+    /// Keeps account of where else there is what the tiles hold.
+    fn note_uses(&mut self, position: usize) {
+        let repeats = match &self.program.instructions[position].kind {
+            InstructionKind::Dma { src, gather: None, .. } => {
+                src.hbm().is_some_and(|tensor| !self.is_written[tensor.index()])
+            }
+            _ => false,
         };
-        for (kind, footprint) in footprints(self.program, instruction, Addressing::Virtual) {
-            let Memory::Tile(tile) = footprint.memory else { continue };
-            let content = &mut self.contents[tile.index()];
-            if kind == AccessKind::Read {
+        // An instruction reads before it writes.
+        for found in self.uses.of_instruction.get(position) {
+            let content = &mut self.contents[found.tile.index()];
+            if found.reads {
                 content.unread_loads.clear();
+            }
+            if !found.writes {
                 continue;
             }
+            content.cannot_store = false;
             match &mut content.copies {
                 Copies::Loads(positions) if repeats => {
-                    positions.push(position);
-                    content.unread_loads.push(Emitted::Own(position));
+                    positions.push(position as u32);
+                    content.unread_loads.push(Emitted::Own(position as u32));
                 }
                 copies => {
                     *copies = Copies::None;
                     content.unread_loads.clear();
                 }
             }
-            content.cannot_store = false;
-            if !content.written.iter().any(|written| written.covers(&footprint)) {
-                content.written.retain(|written| !footprint.covers(written));
-                content.written.push(footprint);
+        }
+    }
+
+    /// Brings the account of what has been written of a tile up to date.
+    fn note_written(&mut self, idx: usize) {
+        let content = &mut self.contents[idx];
+        let over = &self.uses.of_tile.get(idx)[content.written.n_uses..content.n_uses];
+        content.written.n_uses = content.n_uses;
+        let written = &mut content.written.footprints;
+        for &position in over {
+            let instruction = &self.program.instructions[position as usize];
+            for (kind, footprint) in footprints(self.program, instruction, Addressing::Virtual) {
+                let is_own = kind == AccessKind::Write && footprint.memory == Memory::Tile(tile_id(idx));
+                if is_own && !written.iter().any(|earlier| earlier.covers(&footprint)) {
+                    written.retain(|earlier| !footprint.covers(earlier));
+                    written.push(footprint);
+                }
+            }
+        }
+    }
+}
+
+/// Position of the next use of what is not used again.
+const NEVER: u32 = u32::MAX;
+
+impl Transfer {
+    fn moved_bytes(&self, program: &Program) -> i64 {
+        match self.kind {
+            TransferKind::LoadAgain(position) => moved_bytes(&program.instructions[position as usize]),
+            TransferKind::Store(region, _) | TransferKind::Reload(region, _) => {
+                i64::try_from(region.size_bytes()).unwrap_or(i64::MAX)
             }
         }
     }
