@@ -1,9 +1,6 @@
 //! Repeated layers are compiled once and called, and that changes nothing but the program's form.
 
-use std::path::Path;
-
 use compiler::execute::Executable;
-use compiler::import::parse_json;
 use compiler::pipeline::{Compiled, Options, Outlining};
 use compiler::samples::{DEFAULT_SEED, seeded};
 use compiler::verdict::Standard;
@@ -12,24 +9,12 @@ use ir::target::TargetName;
 use neff::isa::RECORD_BYTES;
 use serde_json::Value;
 
-use crate::support::compiled;
-
-#[path = "../graphs/stacked.rs"]
-mod stacked;
+use crate::support::{compiled, document, imported, stacked};
 
 /// A Llama block of hidden size 128, so many times; `change` alters nodes of layers.
 fn llama(n_layers: usize, change: impl Fn(usize, &mut Value)) -> Graph {
     let block = stacked::scaled(&document("benches/graphs/llama7b_block_core.inf.json"), &stacked::SMALL_LLAMA);
     imported(&stacked::stacked(&block, n_layers, change))
-}
-
-fn document(path: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-    serde_json::from_slice(&std::fs::read(path).expect("the file is there")).expect("the file is JSON")
-}
-
-fn imported(document: &Value) -> Graph {
-    parse_json(document.to_string().as_bytes()).unwrap_or_else(|error| panic!("{error:?}"))
 }
 
 fn unchanged(_: usize, _: &mut Value) {}

@@ -7,11 +7,14 @@ use compiler::pipeline::{Compiled, Options, Unwatched, compile};
 use compiler::samples::{DEFAULT_SEED, Samples, samples_for, seeded};
 use compiler::verdict::Standard;
 use ir::Graph;
+use ir::graph::InputRole;
 use ir::target::TargetName;
 use passes::Numerics;
 
 #[path = "../graphs/list.rs"]
 mod list;
+#[path = "../graphs/stacked.rs"]
+pub mod stacked;
 
 pub use list::GRAPHS;
 
@@ -21,6 +24,16 @@ pub fn graph_path(name: &str) -> PathBuf {
 
 pub fn sample_graph(name: &str) -> Graph {
     compiler::import::read_graph(&graph_path(name)).expect("the graph imports")
+}
+
+/// A captured graph as its document; `path` is in the repository.
+pub fn document(path: &str) -> serde_json::Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    serde_json::from_slice(&std::fs::read(path).expect("the file is there")).expect("the file is JSON")
+}
+
+pub fn imported(document: &serde_json::Value) -> Graph {
+    compiler::import::parse_json(document.to_string().as_bytes()).unwrap_or_else(|error| panic!("{error:?}"))
 }
 
 /// The `.ir` cases by name.
@@ -74,4 +87,18 @@ pub fn recorded(name: &str, graph: &Graph) -> Samples {
 /// Values made for a case.
 pub fn made(graph: &Graph) -> Samples {
     seeded(graph, DEFAULT_SEED)
+}
+
+/// Values made for a model: its matrices keep the size of what passes through them, so that no part of
+/// the model drowns in the errors of another.
+pub fn made_for_model(graph: &Graph, seed: u64) -> Samples {
+    let mut samples = seeded(graph, seed);
+    for (input, value) in graph.inputs.iter().zip(&mut samples.inputs) {
+        let ty = graph.ty(input.value);
+        if input.role == InputRole::Static && ty.rank() == 2 && ty.dtype.is_float() {
+            let scale = 1.0 / (ty.shape[1] as f64).sqrt();
+            *value = value.map_float(|number| number * scale).expect("they are floats").rounded(ty.dtype);
+        }
+    }
+    samples
 }

@@ -10,6 +10,7 @@ mod mutants;
 mod subject;
 
 use ir::Program;
+use ir::program::Module;
 use ir::program::rules::Rule;
 use ir::target::TargetName;
 use passes::allocate::check_allocation;
@@ -17,11 +18,14 @@ use passes::synchronize::check_synchronization;
 use simulator::FindingKind;
 
 use self::mutants::{Mutant, Places};
-use self::subject::{Fate, subjects};
+use self::subject::{Fate, large_subjects, subjects};
 
 /// Mutants of one kind and one program; fewer where values decide.
 const MOST_ORDERS: usize = 60;
 const MOST_PLACES: usize = 30;
+
+/// Mutants of one kind of a program that takes seconds to run.
+const MOST_OF_LARGE: usize = 100;
 
 /// The passes' own proofs, which share no code with the simulator.
 fn is_reported_by_passes(program: &Program) -> bool {
@@ -32,7 +36,7 @@ fn is_reported_by_passes(program: &Program) -> bool {
 fn sound_programs_are_not_reported() {
     for target in TargetName::ALL {
         for subject in subjects(target) {
-            let machine = simulator::Machine::from_program(&subject.program).expect("every tile has an address");
+            let machine = subject.machine(&subject.program).expect("every tile has an address");
             let findings = machine.check();
             assert!(findings.is_empty(), "{} on {target}: {findings}", subject.name);
             assert!(!is_reported_by_passes(&subject.program), "{} on {target}", subject.name);
@@ -75,7 +79,9 @@ fn damage(
     let mut count = Count::default();
     let mut missed = Vec::new();
     for &target in targets {
-        for subject in subjects(target) {
+        let is_everywhere = most == usize::MAX;
+        let large = large_subjects(target).take(usize::from(is_everywhere)).map(|subject| (subject, MOST_OF_LARGE));
+        for (subject, most) in subjects(target).map(|subject| (subject, most)).chain(large) {
             for mutant in places(&subject.program).sample(most) {
                 let fate = subject.fate(&mutant.program);
                 count.note(&fate);
@@ -145,6 +151,14 @@ fn swapped_stores(targets: &[TargetName], most: usize) {
     assert!(count.total() > 20, "{count:?}");
 }
 
+/// What nothing shows are tiles of equal content, as filled ones, and corrections of a quotient's last
+/// bits: one in ten at most.
+fn swapped_tiles(targets: &[TargetName], most: usize) {
+    let count = damage("swapped tiles", targets, most, mutants::swapped_tiles, whatever);
+    assert!(count.total() > 300, "{count:?}");
+    assert!((count.identical + count.within_tolerance) * 10 < count.total(), "{count:?}");
+}
+
 /// What neither checks nor values show is proved harmless by its kind of fate; that must be rare.
 fn shifted_operands(targets: &[TargetName], most: usize) {
     let count = damage("shifted operands", targets, most, mutants::shifted_operands, whatever);
@@ -178,8 +192,46 @@ fn swapped_stores_are_reported() {
 }
 
 #[test]
+fn swapped_tiles_are_reported() {
+    swapped_tiles(&[TargetName::Trn2], MOST_PLACES);
+}
+
+#[test]
 fn shifts_that_nothing_reports_change_no_result() {
     shifted_operands(&[TargetName::Trn2], MOST_PLACES);
+}
+
+/// Tensors of one type and size that a call takes for one another.
+#[test]
+fn swapped_bindings_of_calls_are_reported() {
+    let subject = subjects(TargetName::Trn2).find(|subject| subject.module.is_some()).expect("one is outlined");
+    let module = subject.module.as_ref().expect("it is outlined");
+    let (mut count, mut missed) = (Count::default(), Vec::new());
+    for call in 0..module.calls.len() {
+        for (first, second) in alike(module, call) {
+            let mut damaged = module.clone();
+            damaged.calls[call].bindings.swap(first, second);
+            let fate = subject.fate_of_module(&damaged);
+            count.note(&fate);
+            if !matches!(fate, Fate::Reported(_) | Fate::WrongValues) {
+                missed.push(format!("call {call}: {first} and {second}: {fate:?}"));
+            }
+        }
+    }
+    println!("swapped bindings: {count:?}");
+    assert!(missed.is_empty(), "{} of {}\n{}", missed.len(), count.total(), missed.join("\n"));
+    assert!(count.total() > 20, "{count:?}");
+}
+
+/// Pairs of bindings of a call that could be one another by type and size.
+fn alike(module: &Module, call: usize) -> Vec<(usize, usize)> {
+    let bindings = &module.calls[call].bindings;
+    let tensor = |position: usize| {
+        let tensor = &module.tensors[bindings[position].index()];
+        (tensor.dtype, tensor.size_bytes)
+    };
+    let pairs = (0..bindings.len()).flat_map(|first| (first + 1..bindings.len()).map(move |second| (first, second)));
+    pairs.filter(|&(first, second)| tensor(first) == tensor(second) && bindings[first] != bindings[second]).collect()
 }
 
 /// Every place of every program; `make mutations` runs these.
@@ -214,6 +266,12 @@ mod everywhere {
     #[ignore = "takes minutes"]
     fn swapped_stores() {
         super::swapped_stores(&[TargetName::Trn2], usize::MAX);
+    }
+
+    #[test]
+    #[ignore = "takes minutes"]
+    fn swapped_tiles() {
+        super::swapped_tiles(&[TargetName::Trn2], usize::MAX);
     }
 
     #[test]

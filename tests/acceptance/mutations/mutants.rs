@@ -3,6 +3,9 @@
 use ir::Program;
 use ir::program::{DmaAccess, DmaPlace, Engine, InstructionKind, TileAddress, TileId};
 
+/// Instructions between two that swap tiles.
+const MOST_BETWEEN: usize = 100;
+
 /// A damaged program.
 pub struct Mutant {
     pub what: String,
@@ -44,6 +47,12 @@ enum Damage {
     SwapStores {
         first: usize,
         second: usize,
+    },
+    /// Two instructions of one kind take each other's tile for one of their operands.
+    SwapTiles {
+        first: usize,
+        second: usize,
+        operand: usize,
     },
     /// The second matmul starts a group in the bank of the first one's, just before it.
     InterleaveGroups {
@@ -90,6 +99,12 @@ fn apply(damage: &Damage, program: &mut Program) {
         Damage::MoveTile { moved, onto } => program.tiles[moved].address = program.tiles[onto].address,
         Damage::ShiftOperand { at, operand } => shift(&mut program.instructions[at].kind, operand),
         Damage::SwapStores { first, second } => swap_sources(program, first, second),
+        Damage::SwapTiles { first, second, operand } => {
+            let kinds = program.instructions.get_disjoint_mut([first, second]);
+            let [first, second] = kinds.expect("two instructions are apart");
+            let (mut first, mut second) = (first.kind.views_mut(), second.kind.views_mut());
+            std::mem::swap(&mut first[operand].tile, &mut second[operand].tile);
+        }
         Damage::InterleaveGroups { last, start, address, is_beside: _ } => {
             let InstructionKind::Matmul { dst, .. } = &program.instructions[start].kind else { return };
             let tile = dst.tile.index();
@@ -194,6 +209,33 @@ pub fn swapped_stores(program: &Program) -> Places<'_> {
     let pairs = stores.windows(2).filter(|pair| source_bytes(program, pair[0]) != source_bytes(program, pair[1]));
     let places = pairs.map(|pair| Damage::SwapStores { first: pair[0], second: pair[1] });
     Places { program, places: places.collect() }
+}
+
+/// Each operand of each instruction with that of the next one of its kind which has another tile of the
+/// same form there, in another place.
+pub fn swapped_tiles(program: &Program) -> Places<'_> {
+    let operands: Vec<Vec<TileId>> = program
+        .instructions
+        .iter()
+        .map(|instruction| instruction.kind.clone().views_mut().iter().map(|view| view.tile).collect())
+        .collect();
+    let are_alike = |one: TileId, other: TileId| {
+        let (one, other) = (program.tile(one), program.tile(other));
+        let form = |tile: &ir::program::Tile| (tile.space, tile.dtype, tile.n_partitions, tile.bytes_per_partition);
+        form(one) == form(other) && one.address != other.address
+    };
+    let mut places = Vec::new();
+    for (first, tiles) in operands.iter().enumerate() {
+        let kind = std::mem::discriminant(&program.instructions[first].kind);
+        for (operand, &tile) in tiles.iter().enumerate() {
+            let second = (first + 1..operands.len()).take(MOST_BETWEEN).find(|&second| {
+                let is_same = std::mem::discriminant(&program.instructions[second].kind) == kind;
+                is_same && operands[second].get(operand).is_some_and(|&other| are_alike(tile, other))
+            });
+            places.extend(second.map(|second| Damage::SwapTiles { first, second, operand }));
+        }
+    }
+    Places { program, places }
 }
 
 /// Where a store reads, whatever the tile is called.
