@@ -10,6 +10,7 @@
 #   make bench-gym  extraction on the extraction gym's e-graphs, one line a file
 #   make bench-scale SCALE=dag  times of each pass on large graphs, of those whose names hold the words
 #   make bench-packing  offsets for ../shared/benchmarks/minimalloc: height against bound, nodes, time
+#   make values  Llama blocks of full size on the simulator, 64 rows against a reference; minutes, 4 GB
 #   make mutations  every program of the tests damaged in every place; half an hour
 #   make fit    timing constants fitted to measured kernels, docs/timing.md; some minutes
 #   make fuzz   every reader of files, FUZZ_SECONDS each; make fuzz-short takes a minute
@@ -25,7 +26,7 @@ RUST_SOURCES := $(shell find ir passes codegen neff simulator compiler python/sr
 	Cargo.toml Cargo.lock $(wildcard */Cargo.toml)
 WHEEL_SOURCES := $(RUST_SOURCES) pyproject.toml $(wildcard python/neffuse/*.py)
 
-.PHONY: fit dev demo test test-rust test-python snapshots lint bench bench-calls bench-packing bench-graph bench-gym bench-scale mutations fuzz fuzz-short fuzz-tool random
+.PHONY: fit dev demo test test-rust test-python snapshots lint bench bench-calls bench-packing bench-graph bench-gym bench-scale mutations values fuzz fuzz-short fuzz-tool random
 
 dev: target/release/neffuse .venv/.wheel
 
@@ -94,6 +95,9 @@ bench-packing:
 
 fit:
 	cargo run --release --locked --package timing -- fit --write
+
+values:
+	cargo test --locked --test acceptance -- --ignored --nocapture blocks::full_size
 
 mutations:
 	cargo test --locked --test acceptance -- --ignored --nocapture mutations::everywhere

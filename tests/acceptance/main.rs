@@ -1,5 +1,6 @@
 //! What the whole compiler promises, tested from graph files to simulated NEFFs.
 
+mod blocks;
 mod determinism;
 mod independence;
 mod mutations;

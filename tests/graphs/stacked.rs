@@ -48,6 +48,10 @@ fn scale(value: &mut Value, sizes: &[(u64, u64)]) {
 }
 
 fn scale_type(ty: &mut Value, sizes: &[(u64, u64)]) {
+    if let Some(types) = ty.get_mut("tuple").and_then(Value::as_array_mut) {
+        types.iter_mut().for_each(|ty| scale_type(ty, sizes));
+        return;
+    }
     scale(&mut ty["shape"], sizes);
     let mut step = 1;
     let mut steps: Vec<u64> = Vec::new();
