@@ -282,11 +282,11 @@ fn run(graph: &Graph) -> (Times, Program, Vec<u8>, u64) {
     let lowered = times.add("lower", || codegen::lower(&placed, TargetName::Trn2));
     let (program, _) = lowered.unwrap_or_else(|refused| panic!("{}", refused[0].reason));
     times.verify(&program, Phase::Lowered);
-    let (program, statistics) = times.add("schedule", || schedule(&program, &ScheduleOptions::default()));
+    let (program, statistics) = times.add("schedule", || schedule(program, &ScheduleOptions::default()));
     times.verify(&program, Phase::Scheduled);
-    let (program, _) = times.add("allocate", || passes::allocate::allocate(&program)).expect("the program fits");
+    let (program, _) = times.add("allocate", || passes::allocate::allocate(program)).expect("the program fits");
     times.verify(&program, Phase::Allocated);
-    let synchronized = times.add("synchronize", || passes::synchronize::synchronize(&program));
+    let synchronized = times.add("synchronize", || passes::synchronize::synchronize(program));
     let (program, _) = synchronized.expect("there are semaphores enough");
     times.verify(&program, Phase::Synchronized);
     let object = times.add("encode", || codegen::kernel_object(&program)).expect("every record has room");

@@ -66,9 +66,9 @@ fn output_value(ty: &TensorType, strides: Option<&[i64]>, bytes: &[u8]) -> Value
 }
 
 fn compiled(name: &str, lowered: &Program) -> Program {
-    let (scheduled, _) = schedule(lowered, &ScheduleOptions::default());
-    let (allocated, _) = allocate(&scheduled).expect("sample graphs fit");
-    let (synchronized, _) = synchronize(&allocated).expect("sample graphs need few semaphores");
+    let (scheduled, _) = schedule(lowered.clone(), &ScheduleOptions::default());
+    let (allocated, _) = allocate(scheduled.clone()).expect("sample graphs fit");
+    let (synchronized, _) = synchronize(allocated.clone()).expect("sample graphs need few semaphores");
     for program in [lowered, &scheduled, &allocated, &synchronized] {
         let faults = verify(program);
         assert!(faults.is_empty(), "{name} {}: {}", program.phase, faults[0]);

@@ -401,8 +401,8 @@ impl<'a> Pipeline<'a> {
         let fuse = FnPass {
             name: passes::fuse::NAME,
             establishes: Phase::Fused,
-            run: |graph: &Graph, context: &mut PassContext| {
-                let (fused, report) = fuse_with(graph, &fuse_options, &mut context.fuel)?;
+            run: |graph: Graph, context: &mut PassContext| {
+                let (fused, report) = fuse_with(&graph, &fuse_options, &mut context.fuel)?;
                 context.statistics = report.statistics();
                 notes.fuse.replace(report);
                 Ok(fused)
@@ -411,15 +411,17 @@ impl<'a> Pipeline<'a> {
         let expand = FnPass {
             name: EXPAND,
             establishes: Phase::Canonical,
-            run: |graph: &Graph, _: &mut PassContext| {
-                let expanded = codegen::expand_long_rows(graph);
+            run: |graph: Graph, _: &mut PassContext| {
+                let expanded = codegen::expand_long_rows(&graph);
                 expanded.map_err(|error| PassError::Internal { pass: EXPAND, message: error.message })
             },
         };
         let place = FnPass {
             name: PLACE,
             establishes: Phase::Placed,
-            run: |graph: &Graph, _: &mut PassContext| codegen::place(graph).map_err(|nodes| notes.refuse(graph, nodes)),
+            run: |graph: Graph, _: &mut PassContext| {
+                codegen::place(&graph).map_err(|nodes| notes.refuse(&graph, nodes))
+            },
         };
         let index_masks = passes::index_masks::pass();
         let list: [&dyn Pass<Graph>; 5] = [&canonicalize, &fuse, &index_masks, &expand, &place];
@@ -459,7 +461,7 @@ impl<'a> Pipeline<'a> {
         let schedule = FnPass {
             name: "schedule",
             establishes: Phase::Scheduled,
-            run: |program: &Program, context: &mut PassContext| {
+            run: |program: Program, context: &mut PassContext| {
                 let (scheduled, stats) = schedule(program, &ScheduleOptions::default());
                 context.statistics.add("instructions", stats.n_instructions as u64);
                 context.statistics.add("moved", stats.n_moved as u64);
@@ -472,7 +474,7 @@ impl<'a> Pipeline<'a> {
         let allocate = FnPass {
             name: "allocate",
             establishes: Phase::Allocated,
-            run: |program: &Program, context: &mut PassContext| {
+            run: |program: Program, context: &mut PassContext| {
                 let (allocated, stats) =
                     allocate(program).map_err(|error| PassError::Unsupported { reasons: vec![error.to_string()] })?;
                 context.statistics.add("tiles", stats.n_tiles as u64);
@@ -486,7 +488,7 @@ impl<'a> Pipeline<'a> {
         let synchronize = FnPass {
             name: "synchronize",
             establishes: Phase::Synchronized,
-            run: |program: &Program, context: &mut PassContext| {
+            run: |program: Program, context: &mut PassContext| {
                 let (synchronized, stats) = synchronize_below(program, semaphores)
                     .map_err(|error| PassError::Unsupported { reasons: vec![error.to_string()] })?;
                 context.statistics.add("hazards", stats.n_hazards as u64);

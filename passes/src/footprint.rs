@@ -64,7 +64,22 @@ impl Clone for Pattern {
 impl Pattern {
     /// The bytes of elements of `size` bytes at `offset` and all sums of steps, counted in elements;
     /// partitions are elements of size 1.
-    fn new(offset: i64, steps: impl IntoIterator<Item = (i64, i64)>, size: i64) -> Self {
+    fn new(offset: i64, steps: impl DoubleEndedIterator<Item = (i64, i64)> + Clone, size: i64) -> Self {
+        let mut pattern = Pattern { low: offset.saturating_mul(size), run: size, dims: SmallVec::new() };
+        // Nearly always the innermost dimension has the smallest step.
+        let mut last = (0, 0);
+        for (step, count) in steps.clone().rev().filter(|&(step, count)| count > 1 && step != 0) {
+            let dim = (step.saturating_mul(size), count);
+            if dim < last {
+                return Pattern::sorted(offset, steps, size);
+            }
+            pattern.repeat(dim);
+            last = dim;
+        }
+        pattern
+    }
+
+    fn sorted(offset: i64, steps: impl Iterator<Item = (i64, i64)>, size: i64) -> Self {
         let mut low = offset.saturating_mul(size);
         let mut wanted: SmallVec<[(i64, i64); 4]> = SmallVec::new();
         for (step, count) in steps {
@@ -79,16 +94,19 @@ impl Pattern {
         }
         wanted.sort_unstable();
         let mut pattern = Pattern { low, run: size, dims: SmallVec::new() };
-        for (step, count) in wanted {
-            match pattern.dims.last_mut() {
-                None if step <= pattern.run => pattern.run = pattern.run.saturating_add(step.saturating_mul(count - 1)),
-                Some((inner_step, inner_count)) if step == inner_step.saturating_mul(*inner_count) => {
-                    *inner_count = inner_count.saturating_mul(count);
-                }
-                None | Some(_) => pattern.dims.push((step, count)),
-            }
-        }
+        wanted.into_iter().for_each(|dim| pattern.repeat(dim));
         pattern
+    }
+
+    /// Adds a dimension, whose step is no smaller than those of the others.
+    fn repeat(&mut self, (step, count): (i64, i64)) {
+        match self.dims.last_mut() {
+            None if step <= self.run => self.run = self.run.saturating_add(step.saturating_mul(count - 1)),
+            Some((inner_step, inner_count)) if step == inner_step.saturating_mul(*inner_count) => {
+                *inner_count = inner_count.saturating_mul(count);
+            }
+            None | Some(_) => self.dims.push((step, count)),
+        }
     }
 
     fn dense(low: i64, high: i64) -> Self {
@@ -131,7 +149,10 @@ impl Pattern {
     /// pattern, ascending; of patterns with many runs, all from the first to the last.
     pub(crate) fn for_each_block(&self, length: i64, mut visit: impl FnMut(i64)) {
         let n_runs = self.dims.iter().fold(1i64, |n_runs, (_, count)| n_runs.saturating_mul(*count));
-        let span = |low: i64, high: i64| low.div_euclid(length)..=(high - 1).div_euclid(length);
+        let bits = length.trailing_zeros();
+        let is_power = length == 1 << bits;
+        let block_of = |byte: i64| if is_power { byte >> bits } else { byte.div_euclid(length) };
+        let span = |low: i64, high: i64| block_of(low)..=block_of(high - 1);
         // Gaps that no block fits into leave none out.
         let is_close = |&(step, _): &(i64, i64)| step - self.run < length;
         if n_runs > MAX_RUNS || (self.dims.len() <= 1 && self.dims.iter().all(is_close)) {

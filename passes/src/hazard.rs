@@ -164,10 +164,10 @@ impl Bucket {
                 self.reads.push(access.clone());
             }
             AccessKind::Write => {
-                meeting(&self.writes, HazardKind::Reuse, found);
-                meeting(&self.reads, HazardKind::Reuse, found);
-                self.reads.retain(|earlier| !covers(access, earlier, bounds));
-                self.writes.retain(|earlier| !covers(access, earlier, bounds));
+                for earlier in [&mut self.writes, &mut self.reads] {
+                    meeting(earlier, HazardKind::Reuse, found);
+                    earlier.retain(|earlier| !covers(access, earlier, bounds));
+                }
                 self.writes.push(access.clone());
             }
         }

@@ -78,8 +78,8 @@ pub fn pass() -> impl Pass<Graph> {
     FnPass {
         name: NAME,
         establishes: Phase::Fused,
-        run: |graph: &Graph, context: &mut PassContext| {
-            let (graph, n_replaced) = index_masks(graph)?;
+        run: |graph: Graph, context: &mut PassContext| {
+            let (graph, n_replaced) = index_masks(&graph)?;
             context.statistics.add("masks", n_replaced);
             Ok(graph)
         },

@@ -17,9 +17,9 @@ fn targets() -> impl Strategy<Value = TargetName> {
 }
 
 fn compiled(program: &Program) -> Program {
-    let (scheduled, _) = schedule(program, &ScheduleOptions::default());
-    let (allocated, _) = allocate(&scheduled).expect("test programs fit");
-    synchronize(&allocated).expect("test programs need few semaphores").0
+    let (scheduled, _) = schedule(program.clone(), &ScheduleOptions::default());
+    let (allocated, _) = allocate(scheduled).expect("test programs fit");
+    synchronize(allocated).expect("test programs need few semaphores").0
 }
 
 #[track_caller]
@@ -36,11 +36,11 @@ proptest! {
     fn every_stage_keeps_the_meaning(target in targets(), seed in 0..1u64 << 40, n_steps in 1..40usize) {
         let lowered = random_program(target, seed, n_steps, 12);
         let meaning = Machine::meaning(&lowered);
-        let (scheduled, _) = schedule(&lowered, &ScheduleOptions::default());
+        let (scheduled, _) = schedule(lowered.clone(), &ScheduleOptions::default());
         prop_assert_eq!(&Machine::meaning(&scheduled), &meaning, "scheduled:\n{}", scheduled);
-        let (allocated, _) = allocate(&scheduled).expect("test programs fit");
+        let (allocated, _) = allocate(scheduled.clone()).expect("test programs fit");
         prop_assert_eq!(&Machine::meaning(&allocated), &meaning, "allocated:\n{}", allocated);
-        let (synchronized, _) = synchronize(&allocated).expect("test programs need few semaphores");
+        let (synchronized, _) = synchronize(allocated.clone()).expect("test programs need few semaphores");
         expect_clean(&synchronized);
         for run in 0..8 {
             let outputs = Machine::race(&synchronized, seed ^ (run << 41));
@@ -108,11 +108,11 @@ fn tiles_beyond_sbuf_are_spilled_and_come_back() {
         for &tile in &tiles {
             builder.store(output, tile, 0, 8);
         }
-        let (scheduled, _) = schedule(&builder.program, &ScheduleOptions::default());
-        let (allocated, statistics) = allocate(&scheduled).expect("spilling makes room");
+        let (scheduled, _) = schedule(builder.program.clone(), &ScheduleOptions::default());
+        let (allocated, statistics) = allocate(scheduled.clone()).expect("spilling makes room");
         assert!(statistics.n_spilled_tiles > 0 && statistics.spill_bytes > 0, "{statistics}");
         assert!((1..=statistics.spill_bytes).contains(&spill_bound(&scheduled)), "{statistics}");
-        let (synchronized, _) = synchronize(&allocated).expect("few semaphores are needed");
+        let (synchronized, _) = synchronize(allocated.clone()).expect("few semaphores are needed");
         expect_clean(&synchronized);
     }
 }
@@ -138,11 +138,11 @@ proptest! {
     ) {
         let lowered = with_long_tiles(random_program(target, seed, n_steps, 12), n_tiles);
         let meaning = Machine::meaning(&lowered);
-        let (scheduled, _) = schedule(&lowered, &ScheduleOptions::default());
-        let (allocated, statistics) = allocate(&scheduled).expect("one instruction's tiles fit");
+        let (scheduled, _) = schedule(lowered.clone(), &ScheduleOptions::default());
+        let (allocated, statistics) = allocate(scheduled.clone()).expect("one instruction's tiles fit");
         prop_assert!(spill_bound(&scheduled) <= statistics.spill_bytes, "{}", statistics);
         prop_assert_eq!(&Machine::meaning(&allocated), &meaning, "allocated:\n{}", allocated);
-        let (synchronized, _) = synchronize(&allocated).expect("test programs need few semaphores");
+        let (synchronized, _) = synchronize(allocated.clone()).expect("test programs need few semaphores");
         expect_clean(&synchronized);
         for run in 0..4 {
             let outputs = Machine::race(&synchronized, seed ^ (run << 41));
@@ -165,8 +165,8 @@ fn loads_far_ahead_of_their_use_are_put_off_instead_of_repeated() {
     for &tile in &tiles {
         builder.store(output, tile, 0, 8);
     }
-    let (scheduled, _) = schedule(&builder.program, &ScheduleOptions::default());
-    let (allocated, statistics) = allocate(&scheduled).expect("spilling makes room");
+    let (scheduled, _) = schedule(builder.program.clone(), &ScheduleOptions::default());
+    let (allocated, statistics) = allocate(scheduled.clone()).expect("spilling makes room");
     assert_eq!((statistics.n_spill_transfers, statistics.spill_bytes), (0, 0), "{allocated}");
     assert_eq!(allocated.instructions.len(), 24);
     assert_eq!(Machine::meaning(&allocated), Machine::meaning(&builder.program));
@@ -190,11 +190,11 @@ fn spilled_programs_keep_their_meaning() {
         builder.store(output, tile, position as u32, 8 - position as u32);
     }
     let meaning = Machine::meaning(&builder.program);
-    let (scheduled, _) = schedule(&builder.program, &ScheduleOptions::default());
-    let (allocated, statistics) = allocate(&scheduled).expect("spilling makes room");
+    let (scheduled, _) = schedule(builder.program.clone(), &ScheduleOptions::default());
+    let (allocated, statistics) = allocate(scheduled.clone()).expect("spilling makes room");
     assert!(statistics.n_spilled_tiles > 0, "{statistics}");
     assert_eq!(Machine::meaning(&allocated), meaning, "{allocated}");
-    let (synchronized, _) = synchronize(&allocated).expect("few semaphores are needed");
+    let (synchronized, _) = synchronize(allocated.clone()).expect("few semaphores are needed");
     expect_clean(&synchronized);
     for run in 0..20 {
         assert_eq!(Machine::race(&synchronized, run).as_ref(), Ok(&meaning), "{synchronized}");
@@ -229,11 +229,11 @@ fn blocked_matmul(target: TargetName, n_blocks: u32, n_steps: u32) -> Program {
 fn loads_run_ahead_no_further_than_memory_allows() {
     // The operands of all blocks together are 60 times what SBUF holds.
     let program = blocked_matmul(TargetName::Trn2, 200, 6);
-    let (scheduled, _) = schedule(&program, &ScheduleOptions { sbuf_percent: 10 });
-    let (allocated, statistics) = allocate(&scheduled).expect("a tenth of SBUF was planned for");
+    let (scheduled, _) = schedule(program, &ScheduleOptions { sbuf_percent: 10 });
+    let (allocated, statistics) = allocate(scheduled.clone()).expect("a tenth of SBUF was planned for");
     assert_eq!(statistics.n_spilled_tiles, 0);
     let usable = u64::from(TargetName::Trn2.target().sbuf_usable_bytes);
     assert!(statistics.sbuf_live_bound_bytes <= usable / 10, "{statistics}");
-    let (synchronized, _) = synchronize(&allocated).expect("few semaphores are needed");
+    let (synchronized, _) = synchronize(allocated.clone()).expect("few semaphores are needed");
     expect_clean(&synchronized);
 }

@@ -194,11 +194,11 @@ fn stages_of(lowered: &Program, seed: u64) -> Result<(), String> {
         faults.first().map_or(Ok(()), |fault| Err(format!("{}: {fault}", program.phase)))
     };
     sound(lowered)?;
-    let (scheduled, _) = schedule(lowered, &ScheduleOptions::default());
+    let (scheduled, _) = schedule(lowered.clone(), &ScheduleOptions::default());
     sound(&scheduled)?;
-    let (allocated, _) = allocate(&scheduled).map_err(|error| format!("allocate: {error}"))?;
+    let (allocated, _) = allocate(scheduled).map_err(|error| format!("allocate: {error}"))?;
     sound(&allocated)?;
-    let (synchronized, _) = synchronize(&allocated).map_err(|error| format!("synchronize: {error}"))?;
+    let (synchronized, _) = synchronize(allocated.clone()).map_err(|error| format!("synchronize: {error}"))?;
     sound(&synchronized)?;
     let mut faults = check_allocation(&synchronized);
     faults.extend(check_synchronization(&synchronized));
@@ -333,7 +333,7 @@ fn in_written_order(lowered: &Program) -> Result<Program, String> {
         }
         program.instructions.push(instruction.clone());
     }
-    let (allocated, _) = allocate(&program).map_err(|error| format!("allocate as written: {error}"))?;
+    let (allocated, _) = allocate(program).map_err(|error| format!("allocate as written: {error}"))?;
     Ok(allocated)
 }
 

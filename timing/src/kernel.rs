@@ -116,7 +116,7 @@ impl Kernel {
         if let Some(fault) = ir::program::verify::verify(&program).first() {
             return Err(whole(fault.to_string()));
         }
-        let (program, _) = passes::synchronize::synchronize(&program).map_err(|failure| whole(failure.to_string()))?;
+        let (program, _) = passes::synchronize::synchronize(program).map_err(|failure| whole(failure.to_string()))?;
         Ok(program)
     }
 }

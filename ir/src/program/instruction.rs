@@ -214,7 +214,7 @@ impl Gather {
 }
 
 /// One instruction of one engine's stream.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub struct Instruction {
     pub engine: Engine,
     pub kind: InstructionKind,
@@ -223,6 +223,15 @@ pub struct Instruction {
     pub update: Option<Update>,
     /// Positions in [`super::Program::locations`].
     pub locations: SmallVec<[LocationId; 2]>,
+}
+
+impl Clone for Instruction {
+    fn clone(&self) -> Self {
+        // As for `TileView`.
+        let Instruction { engine, ref kind, ref waits, update, ref locations } = *self;
+        let (waits, locations) = (SmallVec::from_slice(waits), SmallVec::from_slice(locations));
+        Instruction { engine, kind: kind.clone(), waits, update, locations }
+    }
 }
 
 impl Instruction {

@@ -27,22 +27,44 @@ pub fn check_allocation(program: &Program) -> Vec<ProgramFault> {
         .filter_map(|(tile_idx, range)| range.map(|(first, last)| (first, tile_idx, last)))
         .collect();
     starting.sort_unstable();
-    let mut live: Vec<Placed> = Vec::new();
+    let mut live = Live::default();
     for (first, tile_idx, last) in starting {
         let Some(placed) = Placed::of(&program.tiles[tile_idx], tile_idx, last) else { continue };
-        live.retain(|other| {
-            if other.last < first {
-                return false;
-            }
-            if placed.shares_bytes(other) {
-                let message = format!("tiles %t{} and %t{tile_idx} share bytes while both are live", other.tile_idx);
-                faults.push(ProgramFault::at(program, first, message));
-            }
-            true
+        live.add(placed, first, |other| {
+            let message = format!("tiles %t{} and %t{tile_idx} share bytes while both are live", other.tile_idx);
+            faults.push(ProgramFault::at(program, first, message));
         });
-        live.push(placed);
     }
     faults
+}
+
+/// The tiles live at one position, by the blocks of bytes that they have parts of.
+#[derive(Default)]
+struct Live {
+    sbuf: Vec<Vec<Placed>>,
+    psum: Vec<Vec<Placed>>,
+}
+
+impl Live {
+    /// Adds a tile that is live from position `first` on; calls `collide` with each one that shares
+    /// bytes with it then.
+    fn add(&mut self, placed: Placed, first: usize, mut collide: impl FnMut(&Placed)) {
+        let blocks = match placed.space {
+            Space::Sbuf => &mut self.sbuf,
+            Space::Psum => &mut self.psum,
+        };
+        let (low, high) = (placed.first_block(), placed.last_block());
+        if blocks.len() <= high {
+            blocks.resize_with(high + 1, Vec::new);
+        }
+        for (block, members) in (low..=high).zip(&mut blocks[low..=high]) {
+            members.retain(|other| other.last >= first);
+            // Two tiles that have several blocks in common meet in the first of these.
+            let met = members.iter().filter(|other| low.max(other.first_block()) == block);
+            met.filter(|other| placed.shares_bytes(other)).for_each(&mut collide);
+            members.push(placed.clone());
+        }
+    }
 }
 
 fn fault(program: &Program, tile_idx: usize, message: String) -> ProgramFault {
@@ -97,7 +119,18 @@ fn misplacement(program: &Program, tile: &Tile, address: TileAddress) -> Option<
     None
 }
 
+/// Bytes of a partition that are looked at together.
+const BLOCK_BYTES: u64 = 2048;
+
+/// The last block; what lies beyond, outside of every memory, belongs to it.
+const LAST_BLOCK: u64 = 1023;
+
+fn block_of(byte: u64) -> usize {
+    (byte / BLOCK_BYTES).min(LAST_BLOCK) as usize
+}
+
 /// A tile's rectangle and the last position that names it.
+#[derive(Clone)]
 struct Placed {
     tile_idx: usize,
     last: usize,
@@ -112,6 +145,14 @@ impl Placed {
         let (start, row) = (u64::from(start_byte), u32::from(partition));
         let bytes = start..start + u64::from(tile.bytes_per_partition);
         Some(Placed { tile_idx, last, space: tile.space, bytes, partitions: row..row + u32::from(tile.n_partitions) })
+    }
+
+    fn first_block(&self) -> usize {
+        block_of(self.bytes.start)
+    }
+
+    fn last_block(&self) -> usize {
+        block_of(self.bytes.end.saturating_sub(1).max(self.bytes.start))
     }
 
     fn shares_bytes(&self, other: &Placed) -> bool {

@@ -81,16 +81,16 @@ pub enum AllocateError {
 ///
 /// # Errors
 /// When one instruction's tiles, or PSUM tiles, which cannot be spilled, exceed the memory.
-pub fn allocate(program: &Program) -> Result<(Program, AllocateStatistics), AllocateError> {
+pub fn allocate(program: Program) -> Result<(Program, AllocateStatistics), AllocateError> {
     let target = program.target.target();
     let usable = u64::from(target.sbuf_usable_bytes);
-    let uses = Uses::of(program);
+    let uses = Uses::of(&program);
     let ranges = uses.live_ranges();
     let sbuf = SbufTiles::of(program.tiles.iter(), target, &ranges);
     if sbuf.bound <= usable
         && let Some(packing) = sbuf.pack(usable)
     {
-        return place(program.clone(), target, &ranges, &sbuf, &packing);
+        return place(program, target, &ranges, &sbuf, &packing);
     }
     // Fragmentation may need a few percent of the memory; spill a little more until all fits.
     for percent in [100, 95, 90, 85, 80, 70, 60, 50] {
@@ -98,19 +98,20 @@ pub fn allocate(program: &Program) -> Result<(Program, AllocateStatistics), Allo
         if sbuf.bound <= capacity {
             continue;
         }
-        let plan = plan_spills(program, target, &uses, capacity)?;
-        let ranges = plan.live_ranges(program, &uses);
-        let sbuf = SbufTiles::of(plan.tiles(program), target, &ranges);
+        let plan = plan_spills(&program, target, &uses, capacity)?;
+        let ranges = plan.live_ranges(&program, &uses);
+        let sbuf = SbufTiles::of(plan.tiles(&program), target, &ranges);
         let Some(packing) = sbuf.pack(usable) else { continue };
         let spills = plan.spills;
+        let n_tensors = program.tensors.len();
         let mut spilled = plan.apply(program, target, &uses);
-        share_scratch(&mut spilled, target, program.tensors.len());
+        share_scratch(&mut spilled, target, n_tensors);
         let (placed, statistics) = place(spilled, target, &ranges, &sbuf, &packing)?;
         let statistics = AllocateStatistics {
             n_spilled_tiles: spills.n_tiles,
             n_spill_transfers: usize::try_from(spills.n_transfers).unwrap_or(0),
             spill_bytes: u64::try_from(spills.bytes).unwrap_or(0),
-            spill_scratch_bytes: placed.tensors[program.tensors.len()..].iter().map(|tensor| tensor.size_bytes).sum(),
+            spill_scratch_bytes: placed.tensors[n_tensors..].iter().map(|tensor| tensor.size_bytes).sum(),
             ..statistics
         };
         return Ok((placed, statistics));

@@ -111,20 +111,17 @@ impl SpillPlan {
     }
 
     /// The program with the changes.
-    pub(super) fn apply(self, program: &Program, target: &Target, uses: &Uses) -> Program {
-        let mut tiles = program.tiles.clone();
-        tiles.extend(self.copied_tiles.iter().map(|&copied| program.tile(copied).clone()));
-        let mut tensors = program.tensors.clone();
-        tensors.extend(self.tensors);
-        let mut instructions = Vec::with_capacity(program.instructions.len() + self.transfers.len());
-        for (position, before) in self.before.iter().enumerate() {
-            let transfers = before.iter().map(|&at| &self.transfers[at as usize]);
-            let transfers = transfers.filter(|transfer| !transfer.is_put_off);
-            instructions.extend(transfers.map(|transfer| transfer.instruction(program, target)));
+    pub(super) fn apply(self, mut program: Program, target: &Target, uses: &Uses) -> Program {
+        // The loads that are repeated are copied while they are in their places.
+        let transfers = self.before.items().iter().map(|&at| &self.transfers[at as usize]);
+        let transfers = transfers.map(|found| (!found.is_put_off).then(|| found.instruction(&program, target)));
+        let mut transfers = transfers.collect::<Vec<_>>().into_iter();
+        let mut instructions = Vec::with_capacity(program.instructions.len() + transfers.len());
+        for (position, mut instruction) in std::mem::take(&mut program.instructions).into_iter().enumerate() {
+            instructions.extend(transfers.by_ref().take(self.before.get(position).len()).flatten());
             if self.is_put_off[position] {
                 continue;
             }
-            let mut instruction = program.instructions[position].clone();
             let (old, new) = (uses.of_instruction.get(position), &self.tiles[uses.of_instruction.range(position)]);
             if old.iter().zip(new).any(|(old, new)| old.tile != *new) {
                 instruction.kind.for_each_tile_mut(&mut |tile| {
@@ -134,15 +131,12 @@ impl SpillPlan {
             }
             instructions.push(instruction);
         }
-        Program {
-            name: program.name.clone(),
-            target: program.target,
-            phase: program.phase,
-            tensors,
-            tiles,
-            instructions,
-            locations: program.locations.clone(),
+        program.instructions = instructions;
+        program.tensors.extend(self.tensors);
+        for copied in self.copied_tiles {
+            program.tiles.push(program.tile(copied).clone());
         }
+        program
     }
 }
 

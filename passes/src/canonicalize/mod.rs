@@ -81,7 +81,7 @@ pub fn pass(numerics: Numerics) -> impl Pass<Graph> {
     FnPass {
         name: NAME,
         establishes: Phase::Canonical,
-        run: move |graph: &Graph, context: &mut PassContext| canonicalize_with(graph, numerics, context),
+        run: move |graph: Graph, context: &mut PassContext| canonicalize_with(&graph, numerics, context),
     }
 }
 

@@ -208,8 +208,8 @@ pub fn pass(options: FuseOptions) -> impl Pass<Graph> {
     FnPass {
         name: NAME,
         establishes: Phase::Fused,
-        run: move |graph: &Graph, context: &mut PassContext| {
-            let (graph, report) = fuse_with(graph, &options, &mut context.fuel)?;
+        run: move |graph: Graph, context: &mut PassContext| {
+            let (graph, report) = fuse_with(&graph, &options, &mut context.fuel)?;
             context.statistics = report.statistics();
             Ok(graph)
         },

@@ -153,7 +153,7 @@ pub trait Pass<U> {
     ///
     /// # Errors
     /// What the pass cannot do, or a fault of its own.
-    fn run(&self, unit: &U, context: &mut PassContext) -> Result<U, PassError>;
+    fn run(&self, unit: U, context: &mut PassContext) -> Result<U, PassError>;
 }
 
 /// A pass made of a name, a phase and a function.
@@ -163,7 +163,7 @@ pub struct FnPass<F> {
     pub run: F,
 }
 
-impl<U, F: Fn(&U, &mut PassContext) -> Result<U, PassError>> Pass<U> for FnPass<F> {
+impl<U, F: Fn(U, &mut PassContext) -> Result<U, PassError>> Pass<U> for FnPass<F> {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -172,7 +172,7 @@ impl<U, F: Fn(&U, &mut PassContext) -> Result<U, PassError>> Pass<U> for FnPass<
         self.establishes
     }
 
-    fn run(&self, unit: &U, context: &mut PassContext) -> Result<U, PassError> {
+    fn run(&self, unit: U, context: &mut PassContext) -> Result<U, PassError> {
         (self.run)(unit, context)
     }
 }
@@ -272,7 +272,7 @@ pub fn run<U: Unit>(
     for pass in passes {
         let start = clock.seconds();
         context.statistics = Statistics::new();
-        unit = pass.run(&unit, context)?;
+        unit = pass.run(unit, context)?;
         let faults = unit.faults(pass.establishes());
         if !faults.is_empty() {
             return Err(PassError::Broken { pass: pass.name(), phase: pass.establishes(), faults });

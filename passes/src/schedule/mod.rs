@@ -80,9 +80,9 @@ impl fmt::Display for ScheduleStatistics {
 }
 
 /// Puts a lowered program in its final order with final engines, queues and table loads.
-pub fn schedule(program: &Program, options: &ScheduleOptions) -> (Program, ScheduleStatistics) {
+pub fn schedule(mut program: Program, options: &ScheduleOptions) -> (Program, ScheduleStatistics) {
     let target = program.target.target();
-    let tasks = Tasks::of(program, target);
+    let tasks = Tasks::of(&program, target);
     let limits = Limits {
         sbuf_bytes: i64::from(target.sbuf_usable_bytes) * i64::from(options.sbuf_percent) / 100,
         psum_banks: i64::from(target.psum_banks),
@@ -107,7 +107,8 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> (Program, Sched
     let mut instructions = Vec::with_capacity(order.len() + loads.len());
     let mut last_position = 0;
     for (rank, &placement) in order.iter().enumerate() {
-        let mut instruction = program.instructions[placement.position as usize].clone();
+        let nothing = Instruction::new(Engine::Sp, InstructionKind::Sync);
+        let mut instruction = std::mem::replace(&mut program.instructions[placement.position as usize], nothing);
         let choice = tasks.choice(placement);
         match &choice.kind {
             ChoiceKind::Compute => {
@@ -127,7 +128,7 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> (Program, Sched
         instructions.push(instruction);
     }
     statistics.n_instructions = instructions.len();
-    (program.with_instructions(ProgramPhase::Scheduled, instructions), statistics)
+    (Program { phase: ProgramPhase::Scheduled, instructions, ..program }, statistics)
 }
 
 /// The shortest schedule, of equal ones the first. Of a long program only the beginning is

@@ -67,8 +67,9 @@ pub enum SynchronizeError {
 ///
 /// # Errors
 /// When the counters alone need more semaphores than there are.
-pub fn synchronize(program: &Program) -> Result<(Program, SynchronizeStatistics), SynchronizeError> {
-    synchronize_below(program, program.target.target().semaphores as usize)
+pub fn synchronize(program: Program) -> Result<(Program, SynchronizeStatistics), SynchronizeError> {
+    let available = program.target.target().semaphores as usize;
+    synchronize_below(program, available)
 }
 
 /// As [`synchronize`], with the semaphores below `available` only.
@@ -76,17 +77,17 @@ pub fn synchronize(program: &Program) -> Result<(Program, SynchronizeStatistics)
 /// # Errors
 /// As [`synchronize`].
 pub fn synchronize_below(
-    program: &Program,
+    program: Program,
     available: usize,
 ) -> Result<(Program, SynchronizeStatistics), SynchronizeError> {
-    let hazards = hazards(program);
-    let mut planner = Planner::new(program, &hazards, available)?;
-    for (position, predecessors) in hazards.iter().enumerate() {
-        planner.plan(position, predecessors);
+    let hazards = hazards(&program);
+    let mut planner = Planner::new(&program, &hazards, available)?;
+    for (position, (instruction, predecessors)) in program.instructions.iter().zip(hazards.iter()).enumerate() {
+        planner.plan(position, instruction, predecessors);
     }
     let final_waits = planner.final_waits();
     planner.statistics.n_hazards = hazards.items().len();
-    Ok(planner.write(final_waits))
+    Ok(planner.write(program, final_waits))
 }
 
 /// Where a transfer counts.
@@ -105,8 +106,7 @@ struct Turn {
     at_least: u16,
 }
 
-struct Planner<'a> {
-    program: &'a Program,
+struct Planner {
     events: Vec<Event>,
     /// What each engine knows after its latest instruction.
     clocks: [Clock; Engine::ALL.len()],
@@ -131,8 +131,8 @@ struct Planner<'a> {
     statistics: SynchronizeStatistics,
 }
 
-impl<'a> Planner<'a> {
-    fn new(program: &'a Program, hazards: &Lists<u32>, available: usize) -> Result<Self, SynchronizeError> {
+impl Planner {
+    fn new(program: &Program, hazards: &Lists<u32>, available: usize) -> Result<Self, SynchronizeError> {
         let target = program.target.target();
         let n_instructions = program.instructions.len();
         let max_count = u16::try_from(target.semaphore_max).unwrap_or(u16::MAX);
@@ -160,7 +160,6 @@ impl<'a> Planner<'a> {
         }
         let number = |semaphore: usize| u16::try_from(semaphore).expect("below the number of semaphores");
         Ok(Planner {
-            program,
             events: Vec::with_capacity(n_instructions),
             clocks: [Clock::default(); Engine::ALL.len()],
             stream_lens: [0; Engine::ALL.len()],
@@ -179,8 +178,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Decides the waits of one instruction and, for a transfer, its semaphore.
-    fn plan(&mut self, position: usize, hazards: &[u32]) {
-        let instruction = &self.program.instructions[position];
+    fn plan(&mut self, position: usize, instruction: &Instruction, hazards: &[u32]) {
         let engine = instruction.engine;
         let mut clock = self.clocks[engine as usize];
         let mut wanted = std::mem::take(&mut self.open);
@@ -266,9 +264,8 @@ impl<'a> Planner<'a> {
     /// What SP must still wait for after its last instruction: every transfer.
     fn final_waits(&self) -> Vec<Wait> {
         let mut clock = self.clocks[Engine::Sp as usize];
-        let n_instructions = self.program.instructions.len();
-        let transfers =
-            (0..n_instructions as u32).filter(|&position| is_transfer(&self.program.instructions[position as usize]));
+        let transfers = (0u32..).zip(&self.events).filter(|(_, event)| event.completion == Completion::OnItsOwn);
+        let transfers = transfers.map(|(position, _)| position);
         let (mut others, shared): (Vec<u32>, Vec<u32>) =
             transfers.partition(|&position| self.has_followers[position as usize]);
         for position in shared {
@@ -283,11 +280,10 @@ impl<'a> Planner<'a> {
     }
 
     /// The program with its waits, updates and added `Sync` instructions.
-    fn write(mut self, final_waits: Vec<Wait>) -> (Program, SynchronizeStatistics) {
+    fn write(mut self, mut program: Program, final_waits: Vec<Wait>) -> (Program, SynchronizeStatistics) {
         let counted = self.count_awaited();
-        let mut instructions = Vec::with_capacity(self.program.instructions.len());
-        for (position, instruction) in self.program.instructions.iter().enumerate() {
-            let mut instruction = instruction.clone();
+        let mut instructions = Vec::with_capacity(program.instructions.len());
+        for (position, mut instruction) in std::mem::take(&mut program.instructions).into_iter().enumerate() {
             let awaited = self.waits.get(position).iter();
             let mut waits: SmallVec<[Wait; 8]> =
                 awaited.filter_map(|&predecessor| self.wait_for(predecessor as usize, &counted)).collect();
@@ -312,8 +308,7 @@ impl<'a> Planner<'a> {
         used.sort_unstable();
         used.dedup();
         self.statistics.n_semaphores = used.len();
-        let synchronized = self.program.with_instructions(ProgramPhase::Synchronized, instructions);
-        (synchronized, self.statistics)
+        (Program { phase: ProgramPhase::Synchronized, instructions, ..program }, self.statistics)
     }
 
     /// Appends an instruction; waits beyond what it can carry go before it.
@@ -334,14 +329,14 @@ impl<'a> Planner<'a> {
     /// Numbers each engine's awaited compute instructions from 1.
     fn count_awaited(&self) -> Vec<Option<u32>> {
         let mut counts = [0u32; Engine::ALL.len()];
-        let mut count = |(position, instruction): (usize, &Instruction)| {
-            if is_transfer(instruction) || !self.is_awaited[position] {
+        let mut count = |(event, &is_awaited): (&Event, &bool)| {
+            if event.completion == Completion::OnItsOwn || !is_awaited {
                 return None;
             }
-            counts[instruction.engine as usize] += 1;
-            Some(counts[instruction.engine as usize])
+            counts[event.engine as usize] += 1;
+            Some(counts[event.engine as usize])
         };
-        self.program.instructions.iter().enumerate().map(&mut count).collect()
+        self.events.iter().zip(&self.is_awaited).map(&mut count).collect()
     }
 
     /// The semaphore and its value when an engine's n-th awaited instruction is complete.
@@ -356,7 +351,7 @@ impl<'a> Planner<'a> {
         if let Some(ticket) = self.tickets[predecessor] {
             return Some(Wait { semaphore: ticket.semaphore, at_least: ticket.at_least });
         }
-        let (semaphore, at_least) = self.counter(self.program.instructions[predecessor].engine, counted[predecessor]?);
+        let (semaphore, at_least) = self.counter(self.events[predecessor].engine, counted[predecessor]?);
         Some(Wait { semaphore, at_least })
     }
 }

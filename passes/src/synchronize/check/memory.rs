@@ -12,8 +12,9 @@ use ir::program::{DmaPlace, InstructionKind, Space};
 use super::clocks::Known;
 use super::touch::{Bytes, Place, Runs, Touch, touches};
 
-/// Bytes of SBUF and PSUM that are looked at together.
-const CHIP_BLOCK_BYTES: i64 = 2048;
+/// Of the bytes of SBUF and PSUM that are looked at together, the logarithm to base 2; tensors have
+/// no smaller blocks.
+const CHIP_BLOCK_BITS: u32 = 11;
 /// Most blocks of one tensor.
 const MAX_TENSOR_BLOCKS: u32 = 64;
 
@@ -91,21 +92,21 @@ struct Blocks {
 struct Memory {
     first_block: usize,
     n_blocks: i64,
-    block_bytes: i64,
+    /// Of the bytes of a block, the logarithm to base 2.
+    block_bits: u32,
 }
 
 impl Blocks {
     fn of(program: &Program) -> Self {
         let target = program.target.target();
         let mut n_blocks = 0;
-        let mut cut = |size_bytes: i64, block_bytes: i64| {
-            let memory =
-                Memory { first_block: n_blocks, n_blocks: size_bytes.div_euclid(block_bytes) + 1, block_bytes };
+        let mut cut = |size_bytes: i64, block_bits: u32| {
+            let memory = Memory { first_block: n_blocks, n_blocks: (size_bytes >> block_bits) + 1, block_bits };
             n_blocks += memory.n_blocks as usize;
             memory
         };
-        let sbuf = cut(i64::from(target.sbuf_usable_bytes), CHIP_BLOCK_BYTES);
-        let psum = cut(i64::from(target.psum_bytes()), CHIP_BLOCK_BYTES);
+        let sbuf = cut(i64::from(target.sbuf_usable_bytes), CHIP_BLOCK_BITS);
+        let psum = cut(i64::from(target.psum_bytes()), CHIP_BLOCK_BITS);
         let (mut n_accesses, mut is_written) = (vec![0u32; program.tensors.len()], vec![false; program.tensors.len()]);
         for instruction in &program.instructions {
             let InstructionKind::Dma { dst, src, .. } = &instruction.kind else { continue };
@@ -118,9 +119,9 @@ impl Blocks {
         }
         let mut tensors = Vec::with_capacity(program.tensors.len());
         for (idx, tensor) in program.tensors.iter().enumerate() {
-            let size_bytes = tensor.size_bytes as i64;
-            let n_wanted = i64::from(n_accesses[idx].min(MAX_TENSOR_BLOCKS));
-            tensors.push(is_written[idx].then(|| cut(size_bytes, (size_bytes / n_wanted).max(CHIP_BLOCK_BYTES))));
+            let n_wanted = u64::from(n_accesses[idx].clamp(1, MAX_TENSOR_BLOCKS));
+            let block_bits = (tensor.size_bytes / n_wanted).max(1).ilog2().max(CHIP_BLOCK_BITS);
+            tensors.push(is_written[idx].then(|| cut(tensor.size_bytes as i64, block_bits)));
         }
         Blocks { sbuf, psum, tensors, n_blocks }
     }
@@ -137,20 +138,19 @@ impl Blocks {
 impl Memory {
     /// Calls `visit` with every block that may hold some of the bytes, and with where it lies.
     fn each_block(&self, bytes: &Bytes, mut visit: impl FnMut(usize, (i64, i64))) {
-        let block_of = |byte: i64| byte.div_euclid(self.block_bytes).clamp(0, self.n_blocks - 1);
+        let block_of = |byte: i64| (byte >> self.block_bits).clamp(0, self.n_blocks - 1);
         let mut visit_span = |from: i64, low: i64, high: i64| {
             let last = block_of(high - 1);
             for block in from.max(block_of(low))..=last {
-                let bounds = (block * self.block_bytes, (block + 1) * self.block_bytes);
                 // What lies outside of the memory belongs to its ends.
-                let low = if block == 0 { i64::MIN } else { bounds.0 };
-                let high = if block == self.n_blocks - 1 { i64::MAX } else { bounds.1 };
+                let low = if block == 0 { i64::MIN } else { block << self.block_bits };
+                let high = if block == self.n_blocks - 1 { i64::MAX } else { (block + 1) << self.block_bits };
                 visit(self.first_block + block as usize, (low, high));
             }
             last + 1
         };
         match &bytes.runs {
-            Runs::Regular { length, step } if *step > self.block_bytes => {
+            Runs::Regular { length, step } if step >> self.block_bits > 0 => {
                 let mut from = 0;
                 let mut low = bytes.low;
                 while low < bytes.high {

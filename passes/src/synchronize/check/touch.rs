@@ -62,7 +62,36 @@ impl Bytes {
     }
 
     /// The bytes of elements of `size` bytes at `start` and all sums of steps (in bytes, with counts).
-    fn new(start: i64, dims: impl Iterator<Item = (i64, i64)>, size: i64) -> Self {
+    fn new(start: i64, dims: impl DoubleEndedIterator<Item = (i64, i64)> + Clone, size: i64) -> Self {
+        Bytes::nested(start, dims.clone(), size).unwrap_or_else(|| Bytes::sorted(start, dims, size))
+    }
+
+    /// The same where every step passes over all that the dimensions within it reach, and at most one
+    /// leaves gaps: so it is with nearly all accesses.
+    fn nested(low: i64, dims: impl DoubleEndedIterator<Item = (i64, i64)>, size: i64) -> Option<Self> {
+        let mut length = size;
+        let mut regular: Option<(i64, i64)> = None;
+        for (step, count) in dims.rev() {
+            if step == 0 || count <= 1 {
+                continue;
+            }
+            match &mut regular {
+                None if step == length => length = length.checked_mul(count)?,
+                None if step > length => regular = Some((step, count)),
+                Some((inner_step, inner_count)) if step == inner_step.checked_mul(*inner_count)? => {
+                    *inner_count = inner_count.checked_mul(count)?;
+                }
+                None | Some(_) => return None,
+            }
+        }
+        let (runs, span) = match regular {
+            None => (Runs::One, 0),
+            Some((step, count)) => (Runs::Regular { length, step }, step.checked_mul(count - 1)?),
+        };
+        Some(Bytes { low, high: low.checked_add(span)?.checked_add(length)?, runs })
+    }
+
+    fn sorted(start: i64, dims: impl Iterator<Item = (i64, i64)>, size: i64) -> Self {
         let mut low = start;
         let mut outer: SmallVec<[(i64, i64); 4]> = SmallVec::new();
         for (step, count) in dims {
