@@ -4,7 +4,7 @@
 //! * [`pipeline`]: a graph to a NEFF, pass by pass; [`cache`]: the same, once.
 //! * [`execute`]: a NEFF on the simulator; [`strided`]: tensors in the caller's memory.
 //! * [`samples`], [`verdict`]: values to run on, and judging what comes out.
-//! * [`report`], [`metrics`]: what is told about a result; [`fault`]: about a fault of the compiler.
+//! * [`report`], [`metrics`], [`roofline`]: what is told about a result; [`fault`]: about a fault of the compiler.
 //! * [`failure`], [`bisect`], [`divergence`], [`reduce`]: hunting a fault down.
 //! * [`eager`], [`three_way`]: the same graph dispatched node by node.
 //! * [`commands`]: the command line; everything in it can be called from code.
@@ -25,6 +25,7 @@ pub mod npz;
 pub mod pipeline;
 pub mod reduce;
 pub mod report;
+pub mod roofline;
 pub mod samples;
 pub mod strided;
 pub mod three_way;

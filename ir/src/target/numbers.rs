@@ -362,6 +362,11 @@ targets! {
     // DMA.
     dma_engines: u32, "engines",
         [16, D, "arch guide v2"], [16, D, "arch guide v3"], [16, D, "arch guide v4"];
+    /// Bytes between HBM and SBUF that all engines together move at best.
+    dma_peak_bytes_per_ns: u64, "B/ns",
+        [262, I, "16 engines, fitted times of 4 KiB packets"],
+        [415, M, "TM0040: 4 KiB in 158 ns on each of 16 engines"],
+        [528, D, "TM0686: 33 B/ns on each of 16 engines"];
     /// Longest packet.
     dma_packet_bytes: u64, "B",
         [4096, D, "compute-comm-overlap page"], [4096, M, "TM0040"], [4096, D, "compute-comm-overlap page"];
