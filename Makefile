@@ -5,7 +5,9 @@
 #   make demo   RMSNorm through torch.compile, its binary on the simulator, and its times
 #   make test   all tests
 #   make lint   formatting and lints of Rust and Python, documentation
-#   make bench  compile times, instructions checked per second
+#   make bench  the table of targets: ours, met or missed, and peers; about 20 minutes from a clean clone
+#   make bench-targets TARGETS="block dag"  ours alone, of the cases whose names hold the words
+#   make bench-compile  compile times of small graphs, instructions checked per second
 #   make bench-graph  time of canonicalize and fuse per node, 1,000 to 100,000 nodes
 #   make bench-gym  extraction on the extraction gym's e-graphs, one line a file
 #   make bench-scale SCALE=dag  times of each pass on large graphs, of those whose names hold the words
@@ -26,7 +28,7 @@ RUST_SOURCES := $(shell find ir passes codegen neff simulator compiler python/sr
 	Cargo.toml Cargo.lock $(wildcard */Cargo.toml)
 WHEEL_SOURCES := $(RUST_SOURCES) pyproject.toml $(wildcard python/neffuse/*.py)
 
-.PHONY: fit dev demo test test-rust test-python snapshots lint bench bench-calls bench-packing bench-graph bench-gym bench-scale mutations values fuzz fuzz-short fuzz-tool random
+.PHONY: fit dev demo test test-rust test-python snapshots lint bench bench-targets bench-compile bench-calls bench-packing bench-graph bench-gym bench-scale mutations values fuzz fuzz-short fuzz-tool random
 
 dev: target/release/neffuse .venv/.wheel
 
@@ -76,7 +78,26 @@ lint: .venv/.wheel
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
-bench:
+# Peers compile the same graphs, once each, before us. Those that do not install are left out.
+bench: dev .venv-peers/.installed
+	cargo bench --locked --bench targets -- graphs target/bench/graphs
+	rm -f target/bench/peers.json
+	.venv-peers/bin/python benches/peers.py target/bench/graphs target/bench/peers.json --peers "ONNX Runtime" OpenVINO XLA IREE
+	$(BIN)/python benches/peers.py target/bench/graphs target/bench/peers.json --peers Inductor
+	cargo bench --locked --bench targets -- table
+
+.venv-peers/.installed: benches/peers.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip install --quiet -r benches/peers.txt || grep -v '^#' benches/peers.txt | while read -r peer; do \
+		.venv-peers/bin/pip install --quiet "$$peer" || echo "$$peer does not install here"; done
+	touch $@
+
+TARGETS ?=
+
+bench-targets:
+	cargo bench --locked --bench targets -- table $(TARGETS)
+
+bench-compile:
 	cargo bench --locked --bench compile --bench checks
 
 bench-graph:

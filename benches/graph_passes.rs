@@ -1,19 +1,21 @@
 //! Time of the graph passes per node, on graphs without repetition and on chains of equal blocks.
 //!
-//! The first kind is a random DAG of pointwise ops on f32 [128, 256]: each node takes one or two of
-//! the 40 values before it, by a fixed seed. The second kind are transformer blocks with weights of
+//! The first kind is a random DAG of pointwise ops, `common/pointwise.rs`. The second kind are transformer blocks with weights of
 //! their own. Arguments are numbers of nodes for the DAG.
 
 use std::time::Instant;
 
 use ir::graph::{InputRole, Location};
-use ir::ops::{
-    Add, Exp, Full, Matmul, Maximum, Mul, Reciprocal, ReduceMax, ReduceMean, ReduceSum, Relu, Rsqrt, Sigmoid, Sub, Tanh,
-};
+use ir::ops::{Add, Exp, Full, Matmul, Mul, Reciprocal, ReduceMax, ReduceMean, ReduceSum, Rsqrt, Sigmoid, Sub};
 use ir::{Dtype, Graph, Op, TensorType, ValueId};
 use passes::Numerics;
 use passes::canonicalize::canonicalize;
 use passes::fuse::{FuseOptions, fuse};
+
+#[path = "common/pointwise.rs"]
+mod pointwise;
+
+use pointwise::pointwise_dag;
 
 /// Runs of which the median counts.
 const N_RUNS: usize = 3;
@@ -23,7 +25,7 @@ fn main() {
     let sizes = if sizes.is_empty() { vec![1_000, 2_000, 10_000, 100_000] } else { sizes };
     println!("{:<28} {:>8} {:>16} {:>12} {:>12}", "graph", "nodes", "canonicalize us", "fuse us", "us a node");
     for size in sizes {
-        measure(&format!("random DAG of {size}"), &random_dag(size));
+        measure(&format!("random DAG of {size}"), &pointwise_dag(size));
     }
     for n_blocks in [4, 64] {
         measure(&format!("{n_blocks} equal blocks"), &blocks(n_blocks));
@@ -64,46 +66,6 @@ impl Sketch {
         let location = self.0.push_location(Location { node, ..Default::default() });
         self.0.push_value_of(op, operands, &[location]).expect("the graph is well typed")
     }
-}
-
-fn random_dag(n_nodes: usize) -> Graph {
-    let mut sketch = Sketch(Graph::new("dag"));
-    let mut values: Vec<ValueId> = (0..4).map(|_| sketch.input(&[128, 256])).collect();
-    let n_inputs = values.len();
-    let mut is_used = vec![true; n_inputs];
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut below = |bound: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state % bound as u64) as usize
-    };
-    for _ in 0..n_nodes {
-        let first = values.len().saturating_sub(40);
-        let [lhs, rhs] = [(); 2].map(|()| first + below(values.len() - first));
-        let kind = below(7);
-        let operands = [values[lhs], values[rhs]];
-        is_used[lhs] = true;
-        is_used[rhs] |= kind < 4;
-        let value = match kind {
-            0 => sketch.op(Add, &operands),
-            1 => sketch.op(Mul, &operands),
-            2 => sketch.op(Sub, &operands),
-            3 => sketch.op(Maximum, &operands),
-            4 => sketch.op(Relu, &operands[..1]),
-            5 => sketch.op(Tanh, &operands[..1]),
-            _ => sketch.op(Sigmoid, &operands[..1]),
-        };
-        values.push(value);
-        is_used.push(false);
-    }
-    let Sketch(mut graph) = sketch;
-    for (&value, &is_used) in values.iter().zip(&is_used) {
-        if !is_used {
-            graph.push_output(value);
-        }
-    }
-    graph
 }
 
 fn blocks(n_blocks: usize) -> Graph {

@@ -5,28 +5,32 @@
 //! choose graphs by parts of their names: `make bench-scale SCALE="dag matmul"`.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::Path;
 use std::time::Instant;
 
 use compiler::execute::Executable;
 use compiler::import::{parse_json, read_graph};
 use compiler::pipeline::{Options, Outlining, Stage, Unwatched, Watcher, compile};
-use ir::graph::InputRole;
-use ir::ops::{Add, Maximum, Mul, Op, Relu, Sigmoid, Sub, Tanh};
 use ir::program::Engine;
 use ir::target::TargetName;
-use ir::text::parse_graph;
-use ir::{Dtype, Graph, Program, TensorType, ValueId};
+use ir::{Graph, Program, ValueId};
 use passes::manager::{PassReport, Phase, Unit};
 use passes::schedule::{ScheduleOptions, schedule};
 use simulator::{Machine, Timeline};
 
+use memory::peak_bytes;
+use pointwise::pointwise_dag;
+use product::product;
+
 /// Runs of each graph; the median counts.
 const N_RUNS: usize = 5;
-/// Values that a node of the random graph chooses its operands from, and its outputs.
-const WINDOW: usize = 40;
 
+#[path = "common/memory.rs"]
+mod memory;
+#[path = "common/pointwise.rs"]
+mod pointwise;
+#[path = "common/product.rs"]
+mod product;
 #[path = "../tests/graphs/stacked.rs"]
 mod stacked_layers;
 
@@ -128,75 +132,13 @@ fn cases() -> Vec<Case> {
     for (n_rows, n_inner, n_columns) in [(2048, 2048, 2048), (2048, 4096, 11008)] {
         for lhs in ["mk", "km"] {
             let name = format!("matmul_{lhs}_{n_rows}x{n_inner}x{n_columns}");
-            add(name, Box::new(move || matmul(lhs == "km", [n_rows, n_inner, n_columns])));
+            add(name, Box::new(move || product(lhs == "km", [n_rows, n_inner, n_columns])));
         }
     }
     for n_layers in [1, 8, 24] {
         add(format!("bert_base_{n_layers}"), Box::new(move || stacked("bert_base_layer", n_layers)));
     }
     all
-}
-
-/// The sequence of numbers that random graphs are made from.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % end as u64) as usize
-    }
-}
-
-/// Pointwise nodes on `f32[128, 256]` with shared values: each takes one or two of the values
-/// before it, and those that nothing reads are outputs, as the last are.
-fn pointwise_dag(n_nodes: usize) -> Graph {
-    let mut random = Random(1);
-    let mut graph = Graph::new(format!("dag_{n_nodes}"));
-    let ty = TensorType { dtype: Dtype::F32, shape: [128, 256].into_iter().collect() };
-    let mut values: Vec<ValueId> =
-        (0..4).map(|idx| graph.push_input(format!("x{idx}"), ty.clone(), InputRole::Dynamic)).collect();
-    let n_inputs = values.len();
-    for _ in 0..n_nodes {
-        let first = values.len().saturating_sub(WINDOW);
-        let mut operand = || values[first + random.below(values.len() - first)];
-        let (lhs, rhs) = (operand(), operand());
-        let value = match random.below(7) {
-            0 => graph.push_value_of(Op::from(Add), &[lhs, rhs], &[]),
-            1 => graph.push_value_of(Op::from(Mul), &[lhs, rhs], &[]),
-            2 => graph.push_value_of(Op::from(Sub), &[lhs, rhs], &[]),
-            3 => graph.push_value_of(Op::from(Maximum), &[lhs, rhs], &[]),
-            4 => graph.push_value_of(Op::from(Relu), &[lhs], &[]),
-            5 => graph.push_value_of(Op::from(Tanh), &[lhs], &[]),
-            _ => graph.push_value_of(Op::from(Sigmoid), &[lhs], &[]),
-        };
-        values.push(value.expect("all values have one type"));
-    }
-    let n_uses = graph.use_counts();
-    let last = values.len() - WINDOW.min(values.len());
-    for (position, &value) in values.iter().enumerate().skip(n_inputs) {
-        if position >= last || n_uses[value.index()] == 0 {
-            graph.push_output(value);
-        }
-    }
-    graph
-}
-
-/// A product of two bf16 matrices; the left one may be stored as `[K, M]`.
-fn matmul(transposed: bool, [n_rows, n_inner, n_columns]: [usize; 3]) -> Graph {
-    let lhs = if transposed { format!("{n_inner}, {n_rows}") } else { format!("{n_rows}, {n_inner}") };
-    let mut text = String::from("graph @matmul {\n");
-    writeln!(text, "  input %0 \"a\": bf16[{lhs}] dynamic").expect("strings grow");
-    writeln!(text, "  input %1 \"b\": bf16[{n_inner}, {n_columns}] dynamic").expect("strings grow");
-    if transposed {
-        writeln!(text, "  %2 = transpose %0 {{perm = [1, 0]}} : bf16[{n_rows}, {n_inner}]").expect("strings grow");
-    }
-    let (lhs, result) = if transposed { (2, 3) } else { (0, 2) };
-    writeln!(text, "  %{result} = matmul %{lhs}, %1 {{transpose_lhs = 0, transpose_rhs = 0, dtype = bf16}} : bf16[{n_rows}, {n_columns}]").expect("strings grow");
-    writeln!(text, "  output %{result} \"\"\n}}").expect("strings grow");
-    parse_graph("matmul", &text).expect("the text is well formed")
 }
 
 /// A layer of the sample graphs, its first dynamic input fed by the first output of the one before.
@@ -363,12 +305,4 @@ fn tensor_engine_text(timeline: &Timeline) -> String {
         microseconds(gaps.clone().sum()),
         microseconds(gaps.filter(|&gap| gap > 200_000).sum())
     )
-}
-
-/// The most memory that the process has had; 0 where the system does not say.
-fn peak_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kibibytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kibibytes.unwrap_or(0) * 1024
 }
