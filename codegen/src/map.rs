@@ -223,13 +223,9 @@ impl Piece {
     /// The piece as one side of a DMA, with neighbouring dimensions merged; may have more than four
     /// dimensions.
     pub fn access(&self, dtype: Dtype) -> DmaAccess {
-        let place = match self.base {
-            Base::Hbm(tensor) => DmaPlace::Hbm { tensor },
-            Base::Tile(tile) => DmaPlace::Tile { tile, partition: self.partition as u8 },
-        };
+        let mut access = self.access_by_axis(dtype);
         let mut dims: SmallVec<[DmaDim; 4]> = SmallVec::new();
-        for axis in self.axes.iter().filter(|axis| axis.count != 1) {
-            let dim = DmaDim { partition_step: axis.partition_step as i16, step: axis.step, count: axis.count as u32 };
+        for dim in access.dims.into_iter().filter(|dim| dim.count != 1) {
             match dims.last_mut() {
                 Some(outer) if merges(outer, &dim) => {
                     *outer = DmaDim { count: outer.count * dim.count, ..dim };
@@ -237,6 +233,22 @@ impl Piece {
                 Some(_) | None => dims.push(dim),
             }
         }
+        access.dims = dims;
+        access
+    }
+
+    /// The box as one side of a transfer with a dimension for every axis.
+    pub fn access_by_axis(&self, dtype: Dtype) -> DmaAccess {
+        let place = match self.base {
+            Base::Hbm(tensor) => DmaPlace::Hbm { tensor },
+            Base::Tile(tile) => DmaPlace::Tile { tile, partition: self.partition as u8 },
+        };
+        let dim = |axis: &Axis| DmaDim {
+            partition_step: axis.partition_step as i16,
+            step: axis.step,
+            count: axis.count as u32,
+        };
+        let dims = self.axes.iter().map(dim).collect();
         DmaAccess { place, offset: self.offset as u64, dims, dtype }
     }
 }

@@ -290,6 +290,7 @@ fn queues(programs: &[(&Program, u64)]) -> Vec<(String, Engine, BTreeSet<u16>)> 
         };
         match queue {
             DmaQueue::Hardware => format!("q{stem}DynamicHW"),
+            DmaQueue::HardwareTranspose => format!("q{stem}DynamicTransposeHW"),
             DmaQueue::Software => format!("q{stem}Dynamic"),
             DmaQueue::Ring => format!("q{stem}Ring"),
         }

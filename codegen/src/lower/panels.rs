@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use ir::program::{Dim, Engine, HbmId, HbmKind, InstructionKind, Space, TileId, TileView};
+use ir::program::{Dim, DmaQueue, Engine, HbmId, HbmKind, InstructionKind, Space, TileId, TileView};
 use ir::types::Shape;
 use ir::{Dtype, ValueId};
 use smallvec::{SmallVec, smallvec};
@@ -299,12 +299,73 @@ impl Lowerer<'_> {
                 tile
             }
         };
-        for block in blocks {
-            if self.panels.turned.insert((key.clone(), block), ()).is_none() {
+        let blocks: Vec<usize> =
+            blocks.filter(|&block| self.panels.turned.insert((key.clone(), block), ()).is_none()).collect();
+        for run in blocks.chunk_by(|one, next| one + 1 == *next) {
+            let (first, end) = (run[0], run[run.len() - 1] + 1);
+            let n_turned = self.turn_by_transfer(source, key, first..end, tile);
+            for block in first + n_turned..end {
                 self.turn_rows(source, key, block, tile);
             }
         }
         tile
+    }
+
+    /// Loads rows of an operand in device memory turned, where DMA engines can: 2-byte elements that lie
+    /// together along the contraction axis. Returns how many of the blocks of rows that made.
+    fn turn_by_transfer(
+        &mut self,
+        source: &PanelSource,
+        key: &PanelKey,
+        blocks: Range<usize>,
+        tile: TileId,
+    ) -> usize {
+        let (inner, free) = (source.inner(key.inner_panel), source.free(key.free_panel));
+        let block_rows = self.target.dma_transpose_rows as usize;
+        let is_turned = self.target.dma_transpose
+            && source.dtype.size_bytes() == 2
+            && source.map.dtype == source.dtype
+            && free.len().is_multiple_of(block_rows);
+        // The last rows of an operand may be no whole block.
+        let whole_rows = source.n_free / block_rows * block_rows;
+        let n_blocks = blocks.clone().filter(|block| source.n_free.min((block + 1) * N_PARTITIONS) <= whole_rows).count();
+        if !is_turned || n_blocks == 0 {
+            return 0;
+        }
+        let rows = blocks.start * N_PARTITIONS..source.n_free.min((blocks.start + n_blocks) * N_PARTITIONS);
+        let part = source.map.transpose(&[1, 0]).slice(0, rows.start, rows.end, 1);
+        let n_whole = inner.len() / N_PARTITIONS;
+        let parts = [(0, n_whole, N_PARTITIONS), (n_whole, 1, inner.len() % N_PARTITIONS)];
+        let mut transfers = Vec::new();
+        for (first, count, width) in parts.into_iter().filter(|part| part.1 > 0 && part.2 > 0) {
+            let start = inner.start + first * N_PARTITIONS;
+            let columns = part.slice(1, start, start + count * width, 1);
+            let Some(columns) = columns.reshape(&[rows.len(), count, width]) else { return 0 };
+            let columns = columns.transpose(&[1, 0, 2]);
+            let pieces = columns.cut(&[0; 3], &[count, rows.len(), width]);
+            let [piece] = &pieces[..] else { return 0 };
+            let packed = piece.axes.iter().all(|axis| axis.partition_step == 0) && piece.axes[2].step == 1;
+            let covers = piece.axes.iter().map(|axis| axis.count).eq([count, rows.len(), width]);
+            if !matches!(piece.base, Base::Hbm(_)) || !packed || !covers {
+                return 0;
+            }
+            let axis = |count, partition_step, step| Axis { count, partition_step, step };
+            let dst = Piece {
+                start: smallvec![0; 3],
+                base: Base::Tile(tile),
+                partition: 0,
+                offset: (first * free.len() + rows.start - free.start) as i64,
+                axes: smallvec![axis(count, 0, free.len() as i64), axis(rows.len(), 0, 1), axis(width, 1, 0)],
+            };
+            transfers.push((dst.access_by_axis(source.dtype), piece.access_by_axis(source.dtype)));
+        }
+        let alignment = &mut self.program.tiles[tile.index()].alignment_bytes;
+        *alignment = (*alignment).max(self.target.dma_transpose_alignment_bytes);
+        for (dst, src) in transfers {
+            let queue = DmaQueue::HardwareTranspose;
+            self.emit(Engine::Sp, InstructionKind::Dma { dst, src, queue, gather: None });
+        }
+        n_blocks
     }
 
     /// Makes the rows on chip that blocks of a panel are turned from.

@@ -96,6 +96,9 @@ pub enum ReduceCommand {
 pub enum DmaQueue {
     /// Descriptors made by hardware on command of SP or ACT; no cast, no gather. trn2 and later.
     Hardware,
+    /// As `Hardware`, through the engines' transposing mode: the innermost dimension lies in a row of
+    /// the source and over partitions of the destination. trn2 and later.
+    HardwareTranspose,
     /// Descriptors made by the Pool engine; casts and gathers.
     Software,
     /// Descriptors made by the host when the NEFF is loaded; no gather. trn1's way.

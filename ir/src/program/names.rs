@@ -50,7 +50,12 @@ names!(ProgramPhase, "phase", {
 
 names!(ReduceCommand, "reduce command", { ResetReduce => "reset", Reduce => "continue" });
 
-names!(DmaQueue, "queue", { Hardware => "hardware", Software => "software", Ring => "ring" });
+names!(DmaQueue, "queue", {
+    Hardware => "hardware",
+    HardwareTranspose => "hardware_transpose",
+    Software => "software",
+    Ring => "ring",
+});
 
 names!(ActivationFunction, "activation function", {
     Copy => "copy",

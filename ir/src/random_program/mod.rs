@@ -298,12 +298,13 @@ impl Generator {
     }
 
     fn step(&mut self) {
-        match self.random.below(14) {
+        match self.random.below(15) {
             0 => self.load(),
             1 => self.store(),
             2 => self.move_in_memory(),
             3 => self.indexed_rows(),
             4..=6 => self.matrix(),
+            7 => self.turn(),
             _ => self.compute(),
         }
     }
@@ -366,6 +367,7 @@ mod tests {
         assert_eq!(engines.len(), 5);
         let all = [
             (DmaQueue::Hardware, false),
+            (DmaQueue::HardwareTranspose, false),
             (DmaQueue::Software, false),
             (DmaQueue::Software, true),
             (DmaQueue::Ring, false),

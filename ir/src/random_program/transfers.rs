@@ -107,6 +107,28 @@ impl Generator {
         newest.into_iter().for_each(|tile| self.store_of(tile));
     }
 
+    /// Rows of a 2-byte tensor or tile that the DMA engines turn, where the chip has that mode.
+    pub(super) fn turn(&mut self) {
+        let target = self.program.target.target();
+        let block = target.dma_transpose_rows as usize;
+        let input = self.random.one_of(&self.inputs);
+        let HbmTensor { dtype, shape, .. } = self.program.tensor(input).clone();
+        if !target.dma_transpose || dtype.size_bytes() != 2 || shape[0] < block {
+            return;
+        }
+        let n_rows = block * (1 + self.random.below((shape[0] / block).min(4)));
+        let n_columns = 1 + self.random.below(shape[1].min(128));
+        let tile = self.tile(Space::Sbuf, dtype, n_columns as u8, n_rows);
+        let alignment = &mut self.program.tiles[tile.index()].alignment_bytes;
+        *alignment = (*alignment).max(target.dma_transpose_alignment_bytes);
+        let src = self.region(input, n_rows, n_columns);
+        let mut dst = self.tile_side(tile, n_columns, 0, n_rows);
+        dst.dims.reverse();
+        let engine = self.random.one_of(&[Engine::Sp, Engine::Act]);
+        let queue = DmaQueue::HardwareTranspose;
+        self.emit_new(tile, engine, InstructionKind::Dma { dst, src, queue, gather: None });
+    }
+
     /// From tile to tile, transposed or not; or over scratch memory; or from input to output.
     pub(super) fn move_in_memory(&mut self) {
         match self.random.below(3) {

@@ -396,6 +396,27 @@ targets! {
         [1_800, I, "unused: no hardware generator"],
         [1_800, M, "attention profiles: the last of 16 engines starts 430 ns after the first for 256 rows"],
         [1_800, I, "as trn2"];
+    /// DMA engines can turn 2-byte elements on the way to SBUF.
+    dma_transpose: bool, "flag",
+        [false, D, "no hardware path documented"],
+        [true, D, "nki.isa dma_transpose"],
+        [true, D, "nki.isa dma_transpose"];
+    /// A turning transfer from HBM takes this many percent of a copy in long packets.
+    dma_transpose_percent: u64, "%",
+        [111, I, "unused: no such mode"],
+        [111, D, "DMA bandwidth guide: up to 90 % of a copy's"],
+        [111, I, "as trn2"];
+    /// A turning transfer between places on chip takes this many percent of a copy in long packets.
+    dma_transpose_on_chip_percent: u64, "%",
+        [200, I, "unused: no such mode"],
+        [200, D, "DMA bandwidth guide: up to 50 % of a copy's"],
+        [200, I, "as trn2"];
+    /// Turning transfers write at multiples of this many bytes of a partition.
+    dma_transpose_alignment_bytes: u32, "B",
+        [32, I, "unused: no such mode"], [32, L, "tiles of vendor kernels"], [32, L, "tiles of vendor kernels"];
+    /// Rows of one block that engines turn together; a turning transfer's rows are a multiple of it.
+    dma_transpose_rows: u32, "rows",
+        [16, I, "unused: no such mode"], [16, D, "nki.isa dma_transpose"], [16, D, "nki.isa dma_transpose"];
     /// Between the data of two transfers of one hardware queue.
     dma_hardware_gap_ps: u64, "ps",
         [0, I, "unused: no hardware generator"],

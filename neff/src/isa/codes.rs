@@ -109,6 +109,7 @@ codes! { QUEUES, queue_code, queue_of, DmaQueue, text_name {
     1 Hardware,
     2 Software,
     3 Ring,
+    4 HardwareTranspose,
 }}
 
 /// Memories of an operand: on-chip views have the first two, a DMA's sides all four.

@@ -62,8 +62,8 @@ impl Choices {
         let mut choices = Choices { all: Lists::with_capacity(program.instructions.len()), works: Lists::default() };
         let mut work_idxs = BTreeMap::new();
         for instruction in &program.instructions {
-            if let InstructionKind::Dma { dst, src, gather, queue: _ } = &instruction.kind {
-                let ways = transfer_ways(target, dst, src, gather.as_ref());
+            if let InstructionKind::Dma { dst, src, gather, queue } = &instruction.kind {
+                let ways = transfer_ways(target, dst, src, *queue, gather.as_ref());
                 let transfers: SmallVec<[Choice; 3]> = ways
                     .into_iter()
                     .map(|way| choices.transfer(program, target, instruction, way, &mut work_idxs))
@@ -119,9 +119,12 @@ fn transfer_ways(
     target: &Target,
     dst: &DmaAccess,
     src: &DmaAccess,
+    queue: DmaQueue,
     gather: Option<&Gather>,
 ) -> SmallVec<[(Engine, DmaQueue); 3]> {
-    if gather.is_some() || dst.dtype != src.dtype {
+    if queue == DmaQueue::HardwareTranspose {
+        smallvec![(Engine::Sp, queue), (Engine::Act, queue)]
+    } else if gather.is_some() || dst.dtype != src.dtype {
         smallvec![(Engine::Pool, DmaQueue::Software)]
     } else if target.hardware_dge {
         smallvec![

@@ -111,7 +111,7 @@ fn busy(machine: &Machine, target: &Target, schedule: &Schedule) -> Busy {
             let slot = &schedule.slots[flat];
             match &machine.instructions[flat].kind {
                 _ if machine.instructions[flat].is_control() => None,
-                InstructionKind::Dma { queue: DmaQueue::Hardware, .. } => {
+                InstructionKind::Dma { queue: DmaQueue::Hardware | DmaQueue::HardwareTranspose, .. } => {
                     Some((slot.start_ps, slot.start_ps + target.dma_hardware_issue_ps))
                 }
                 _ => Some((slot.start_ps, slot.done_ps.max(slot.end_ps))),

@@ -16,6 +16,9 @@ pub(super) fn check_transfer(
     gather: Option<&Gather>,
 ) {
     check_queue(checker, engine, dst, src, queue, gather);
+    if queue == DmaQueue::HardwareTranspose {
+        check_turning(checker, dst, src);
+    }
     let scatters = Gather::scatters(src);
     check_side(checker, dst, gather.filter(|_| scatters));
     check_side(checker, src, gather.filter(|_| !scatters));
@@ -37,6 +40,7 @@ fn check_queue(
     let target = checker.target;
     let engine_fits = match queue {
         DmaQueue::Hardware => target.hardware_dge && matches!(engine, Engine::Sp | Engine::Act),
+        DmaQueue::HardwareTranspose => target.dma_transpose && matches!(engine, Engine::Sp | Engine::Act),
         DmaQueue::Software => engine == Engine::Pool,
         DmaQueue::Ring => true,
     };
@@ -44,12 +48,53 @@ fn check_queue(
         format!("uses a {queue:?} queue from {} on {}", engine.name(), target.name)
     });
     let casts = dst.dtype != src.dtype;
-    checker.require(!casts || queue != DmaQueue::Hardware, Rule::Queue, || {
+    let hardware = matches!(queue, DmaQueue::Hardware | DmaQueue::HardwareTranspose);
+    checker.require(!casts || !hardware, Rule::Queue, || {
         format!("casts {} to {} on a hardware queue", src.dtype, dst.dtype)
     });
     checker.require(gather.is_none() || queue == DmaQueue::Software, Rule::Queue, || {
         format!("gathers on a {queue:?} queue")
     });
+}
+
+/// A turning transfer writes [columns, blocks, rows] of 2-byte elements with the columns on partitions and
+/// reads [blocks, rows, columns] with the columns in a row; its rows come in whole blocks
+/// (machine-model.md 3.7, `dma_transpose`).
+fn check_turning(checker: &mut Checker<'_>, dst: &DmaAccess, src: &DmaAccess) {
+    let target = checker.target;
+    checker.require(dst.dtype.size_bytes() == 2, Rule::Type, || format!("turns {}; only 2-byte types turn", dst.dtype));
+    checker.require(matches!(dst.place, DmaPlace::Tile { .. }), Rule::Memory, || "turns into HBM");
+    let counts = |side: &DmaAccess| side.dims.iter().map(|dim| dim.count).collect::<Vec<_>>();
+    let (&[.., rows, columns], &[.., read_rows, read_columns]) = (&dst.dims[..], &src.dims[..]) else {
+        checker.broken(Rule::Shape, "turns fewer than two dimensions".to_owned());
+        return;
+    };
+    let equal = counts(dst) == counts(src) && dst.dims.len() <= 3;
+    checker.require(equal, Rule::Shape, || {
+        format!("turns {:?} to {:?}; both are [blocks, rows, columns]", counts(src), counts(dst))
+    });
+    let others_stay = dst.dims[..dst.dims.len() - 1].iter().all(|dim| dim.partition_step == 0);
+    let turns = columns.partition_step == 1 && columns.step == 0 && rows.step == 1 && others_stay;
+    let reads_rows = read_columns.step == 1 && read_columns.partition_step == 0;
+    checker.require(turns && reads_rows, Rule::Shape, || "does not turn rows of the source into partitions");
+    let block = target.dma_transpose_rows;
+    let fits = rows.count.is_multiple_of(block) && columns.count <= target.partitions && read_rows.count == rows.count;
+    checker.require(fits, Rule::Shape, || {
+        format!(
+            "turns {} rows of {} elements; they are a multiple of {block} rows and at most {} elements",
+            rows.count, columns.count, target.partitions
+        )
+    });
+    let bytes = dst.dtype.size_bytes() as u64;
+    let start = match dst.place {
+        DmaPlace::Tile { tile, .. } => checker.tiles.get(tile.index()).and_then(|tile| tile.address),
+        DmaPlace::Hbm { .. } => None,
+    };
+    let steps = dst.dims[..dst.dims.len() - 2].iter().map(|dim| dim.step.unsigned_abs());
+    let places = steps.chain([dst.offset]).map(|elements| elements * bytes);
+    let alignment = u64::from(target.dma_transpose_alignment_bytes);
+    let aligned = places.chain(start.map(|address| u64::from(address.start_byte))).all(|at| at.is_multiple_of(alignment));
+    checker.require(aligned, Rule::Alignment, || format!("turns to bytes that are no multiple of {alignment}"));
 }
 
 fn check_side(checker: &mut Checker<'_>, side: &DmaAccess, gather: Option<&Gather>) {
