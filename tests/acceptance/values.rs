@@ -3,12 +3,13 @@
 use compiler::execute::Executable;
 use ir::graph::GraphOutput;
 use ir::ops::{Concat, Slice};
+use ir::program::{DmaQueue, InstructionKind};
 use ir::random_graph::{RandomGraphOptions, random_graph, random_inputs};
 use ir::target::TargetName;
 use ir::{Graph, ValueId};
 use passes::Numerics;
 
-use crate::support::{GRAPHS, cases, judge, made, neff_of, options, recorded, sample_graph};
+use crate::support::{GRAPHS, cases, compiled, judge, made, neff_of, options, recorded, sample_graph};
 
 fn assert_none(faults: &[String]) {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
@@ -69,6 +70,39 @@ fn cases_pass_on_every_target() {
         }
     }
     assert_none(&faults);
+}
+
+/// Rows of a left operand that lie along the contraction axis, in whole blocks of 16, up to 8 of 16, and
+/// with a last block of the contraction axis that is short: by the DMA engines where they can, else by
+/// the PE.
+#[test]
+fn operands_are_turned_on_the_way_or_on_chip() {
+    let n_turned = |rows: usize, inner: usize, dtype: &str, target| {
+        let text = format!(
+            "graph @matmul {{
+  input %0 \"a\": {dtype}[{rows}, {inner}] dynamic
+  input %1 \"b\": {dtype}[{inner}, 64] dynamic
+  %2 = matmul %0, %1 {{transpose_lhs = 0, transpose_rhs = 0, dtype = {dtype}}} : {dtype}[{rows}, 64]
+  output %2 \"\"
+}}"
+        );
+        let graph = ir::text::parse_graph("matmul", &text).expect("the text is well formed");
+        let options = options(target, Numerics::Contract);
+        assert_eq!(judge(&graph, &made(&graph), &options), Ok(()), "{rows} x {inner} {dtype} {target}");
+        let program = compiled(&graph, &options).program.expect("the pipeline runs to its end");
+        let queues = program.instructions.iter().filter_map(|instruction| match &instruction.kind {
+            InstructionKind::Dma { queue, .. } => Some(*queue),
+            _ => None,
+        });
+        queues.filter(|queue| *queue == DmaQueue::HardwareTranspose).count()
+    };
+    for target in TargetName::ALL {
+        let can = target.target().dma_transpose;
+        for (rows, inner) in [(1024, 1536), (1040, 1600), (1016, 1600)] {
+            assert_eq!(n_turned(rows, inner, "bf16", target) > 0, can, "{rows} x {inner} on {target}");
+            assert_eq!(n_turned(rows, inner, "f32", target), 0, "{rows} x {inner} on {target}");
+        }
+    }
 }
 
 /// A random graph that updates each of its inputs: by a computed value, by an input, or by parts of

@@ -313,13 +313,7 @@ impl Lowerer<'_> {
 
     /// Loads rows of an operand in device memory turned, where DMA engines can: 2-byte elements that lie
     /// together along the contraction axis. Returns how many of the blocks of rows that made.
-    fn turn_by_transfer(
-        &mut self,
-        source: &PanelSource,
-        key: &PanelKey,
-        blocks: Range<usize>,
-        tile: TileId,
-    ) -> usize {
+    fn turn_by_transfer(&mut self, source: &PanelSource, key: &PanelKey, blocks: Range<usize>, tile: TileId) -> usize {
         let (inner, free) = (source.inner(key.inner_panel), source.free(key.free_panel));
         let block_rows = self.target.dma_transpose_rows as usize;
         let is_turned = self.target.dma_transpose
@@ -328,7 +322,8 @@ impl Lowerer<'_> {
             && free.len().is_multiple_of(block_rows);
         // The last rows of an operand may be no whole block.
         let whole_rows = source.n_free / block_rows * block_rows;
-        let n_blocks = blocks.clone().filter(|block| source.n_free.min((block + 1) * N_PARTITIONS) <= whole_rows).count();
+        let n_blocks =
+            blocks.clone().filter(|block| source.n_free.min((block + 1) * N_PARTITIONS) <= whole_rows).count();
         if !is_turned || n_blocks == 0 {
             return 0;
         }

@@ -316,7 +316,9 @@ pub fn dma_cost(
         first_packet_ps,
         stagger_ps: match queue {
             DmaQueue::Software => target.dma_software_stagger_ps,
-            DmaQueue::Hardware | DmaQueue::HardwareTranspose => n_rows(dst, src) * target.dma_hardware_row_ps / u64::from(target.dma_engines),
+            DmaQueue::Hardware | DmaQueue::HardwareTranspose => {
+                n_rows(dst, src) * target.dma_hardware_row_ps / u64::from(target.dma_engines)
+            }
             DmaQueue::Ring => 0,
         },
         gap_ps: match queue {

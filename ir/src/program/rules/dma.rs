@@ -93,7 +93,8 @@ fn check_turning(checker: &mut Checker<'_>, dst: &DmaAccess, src: &DmaAccess) {
     let steps = dst.dims[..dst.dims.len() - 2].iter().map(|dim| dim.step.unsigned_abs());
     let places = steps.chain([dst.offset]).map(|elements| elements * bytes);
     let alignment = u64::from(target.dma_transpose_alignment_bytes);
-    let aligned = places.chain(start.map(|address| u64::from(address.start_byte))).all(|at| at.is_multiple_of(alignment));
+    let aligned =
+        places.chain(start.map(|address| u64::from(address.start_byte))).all(|at| at.is_multiple_of(alignment));
     checker.require(aligned, Rule::Alignment, || format!("turns to bytes that are no multiple of {alignment}"));
 }
 
