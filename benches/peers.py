@@ -11,6 +11,7 @@ import argparse
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -264,7 +265,10 @@ def inductor(document):
     for node, target, args, kwargs, out in rows_of(document):
         name, overload = target.removeprefix("aten.").split(".")
         function = getattr(getattr(torch.ops.aten, name), overload)
-        keywords = {"dtype": getattr(torch, out["dtype"])} if {"dtype", "layout"} & set(kwargs) else {}
+        # Of the others the defaults are what a capture writes.
+        keywords = {"memory_format": torch.contiguous_format} if "memory_format" in kwargs else {}
+        if "dtype" in kwargs or "layout" in kwargs:
+            keywords = {"dtype": getattr(torch, out["dtype"])}
         values[node] = graph.call_function(function, tuple(resolved(argument, values) for argument in args), keywords)
     graph.output([values[output["ref"]] for output in document["outputs"]])
     inputs = [torch.randn(entry["out"]["shape"]) for entry in document["inputs"]]
@@ -295,6 +299,13 @@ def run_one(peer, folder):
         print(json.dumps({"graph": graph, "seconds": FUNCTIONS[peer](document)}), flush=True)
 
 
+def reason(text):
+    """The line of a traceback, or of another program's messages, that says what went wrong."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|error)\b", line)]
+    return ([*lines[-1:], *errors[-1:]] or ["no message"])[-1][:120]
+
+
 def run(peer, folder):
     modules, graphs, limit_seconds = PEERS[peer]
     try:
@@ -309,7 +320,7 @@ def run(peer, folder):
         )
         try:
             out, err = process.communicate(timeout=limit_seconds)
-            why = "failed: " + (err.strip().splitlines() or ["no message"])[-1] if process.returncode else None
+            why = f"failed: {reason(err)}" if process.returncode else None
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             out, _ = process.communicate()

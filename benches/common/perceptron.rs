@@ -6,7 +6,7 @@ use ir::Graph;
 use ir::text::parse_graph;
 
 /// Layers, for more than 100,000 instructions.
-const N_LAYERS: usize = 900;
+const N_LAYERS: usize = 1_250;
 
 /// Layers of a perceptron, every second one with a residual.
 pub fn perceptron() -> Graph {

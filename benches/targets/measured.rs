@@ -35,6 +35,8 @@ pub struct Measured {
     pub neff_bytes: usize,
     /// The most memory of the process after the first compilation to a NEFF.
     pub peak_bytes: u64,
+    /// Of these compilations, reading the document.
+    pub import_seconds: Vec<f64>,
     /// To the placed graph.
     pub placed_seconds: Vec<f64>,
     /// To the bytes of the NEFF.
@@ -85,6 +87,9 @@ pub fn measure(case: &Case) -> Measured {
     if case.is_placed {
         let options = Options { stop_after: Some("place".to_owned()), ..options };
         measured.placed_seconds = (0..case.n_runs).map(|_| timed(|| compiled(&source, &options)).0).collect();
+    }
+    if matches!(source, Source::Document(_)) {
+        measured.import_seconds = (0..case.n_runs).map(|_| timed(|| imported(&source)).0).collect();
     }
     let imported = imported(&source);
     let neff = last.neff.as_deref().expect("the pipeline runs to its end");
