@@ -81,6 +81,7 @@ lint: .venv/.wheel
 # Peers compile the same graphs, once each, before us. Those that do not install are left out.
 bench: dev .venv-peers/.installed
 	cargo bench --locked --bench targets -- graphs target/bench/graphs
+	$(BIN)/python benches/capture.py --folder target/bench/graphs llama7b
 	rm -f target/bench/peers.json
 	.venv-peers/bin/python benches/peers.py target/bench/graphs target/bench/peers.json --peers "ONNX Runtime" OpenVINO XLA IREE
 	$(BIN)/python benches/peers.py target/bench/graphs target/bench/peers.json --peers Inductor

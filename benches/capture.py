@@ -92,22 +92,40 @@ class Layer(nn.Module):
         return found[0] if isinstance(found, tuple) else found
 
 
+class Logits(nn.Module):
+    """A library's model, from ids of tokens to logits."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids):
+        return self.model(input_ids=ids, use_cache=False).logits
+
+
+def in_bf16(make):
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        return make()
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def llama3_8b(length):
     from transformers.models.llama.modeling_llama import LlamaConfig, LlamaDecoderLayer
 
-    config = LlamaConfig(
-        hidden_size=4096,
-        intermediate_size=14336,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        attn_implementation="sdpa",
-    )
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        layer = Layer(LlamaDecoderLayer(config, layer_idx=0))
-        return layer, [torch.empty(1, length, width) for width in (4096, 128, 128)]
-    finally:
-        torch.set_default_dtype(torch.float32)
+    sizes = {"intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8}
+    config = LlamaConfig(hidden_size=4096, **sizes, attn_implementation="sdpa")
+    layer = in_bf16(lambda: Layer(LlamaDecoderLayer(config, layer_idx=0)))
+    return layer, [torch.empty(1, length, width, dtype=torch.bfloat16) for width in (4096, 128, 128)]
+
+
+def llama7b(length):
+    from transformers.models.llama.modeling_llama import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"intermediate_size": 11008, "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000}
+    config = LlamaConfig(hidden_size=4096, num_hidden_layers=32, **sizes, attn_implementation="sdpa")
+    return in_bf16(lambda: Logits(LlamaForCausalLM(config))), [torch.zeros(1, length, dtype=torch.int64)]
 
 
 GRAPHS = {
@@ -115,28 +133,30 @@ GRAPHS = {
     "llama3_8b_block_core_512": (lambda: llama3_8b(512), "one decoder layer, bf16, batch 1 x 512"),
 }
 
+#: A megabyte each: not kept in the repository.
+LARGE_GRAPHS = {"llama7b": (lambda: llama7b(2048), "32 layers, embedding and logits, bf16, batch 1 x 2048")}
+
 
 def document(name, make, note):
     captured = []
 
     def compiler(graph_module, _):
-        n_static = len(list(graph_module.graph.find_nodes(op="placeholder")))
-        captured.append((graph_module, n_static))
+        captured.append(graph_module)
         return graph_module.forward
 
     with FakeTensorMode(), torch.no_grad():
         module, inputs = make()
-        is_parameter = {id(parameter) for parameter in module.parameters()}
-        order = []
+        weights = {id(weight) for weight in (*module.parameters(), *module.buffers())}
+        is_static = []
 
         def dynamo_backend(graph_module, examples):
-            order.extend(id(example) in is_parameter for example in examples)
+            is_static.extend(id(example) in weights for example in examples)
             backend = aot_autograd(fw_compiler=compiler, decompositions=core_aten_decompositions())
             return backend(graph_module, examples)
 
         torch.compile(module.eval(), backend=dynamo_backend, fullgraph=True)(*inputs)
-    ((graph_module, _),) = captured
-    static = [position for position, is_static in enumerate(order) if is_static]
+    (graph_module,) = captured
+    static = [position for position, weight in enumerate(is_static) if weight]
     written = capture(graph_module, name=name, kind="inference", static=static, parameter_names={}).document
     written["source"] = {"torch": torch.__version__, "decomposition": "core", "dynamic": False, "note": note}
     for node in written["nodes"]:
@@ -146,12 +166,13 @@ def document(name, make, note):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="graphs to write; all if none is named")
-    names = parser.parse_args().names or list(GRAPHS)
-    for name in names:
+    parser.add_argument("names", nargs="*", help="graphs to write; those of the repository if none is named")
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    arguments = parser.parse_args()
+    for name in arguments.names or GRAPHS:
         torch._dynamo.reset()
-        written = document(name, *GRAPHS[name])
-        path = FOLDER / f"{name}.inf.json"
+        written = document(name, *{**GRAPHS, **LARGE_GRAPHS}[name])
+        path = arguments.folder / f"{name}.inf.json"
         path.write_text(json.dumps(written, allow_nan=False, separators=(",", ":")) + "\n")
         print(f"{path}: {len(written['inputs'])} inputs, {len(written['nodes'])} nodes")
 

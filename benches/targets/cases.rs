@@ -10,11 +10,15 @@ use serde_json::{Value, json};
 use crate::perceptron::perceptron;
 use crate::pointwise::pointwise_dag;
 use crate::product::product;
+use crate::results_folder;
 use crate::stacked_layers::{scaled, stacked};
 
 /// Sizes of `llama_like_1024` and what they become in the small block: hidden size 128, 2 heads over 1,
 /// 32 tokens.
 const SMALL_BLOCK: [(u64, u64); 6] = [(1024, 128), (2816, 352), (512, 64), (256, 32), (16, 2), (8, 1)];
+
+/// The captured Llama-7B in the folder of results.
+const LLAMA7B: &str = "graphs/llama7b.inf.json";
 
 /// What is compiled.
 pub enum Source {
@@ -36,6 +40,8 @@ pub struct Case {
     /// The simulator's checks of the program are timed.
     pub is_checked: bool,
     pub outlining: Outlining,
+    /// A file in the folder of results that the source reads.
+    pub needs: Option<&'static str>,
 }
 
 const COMPILED: Case = Case {
@@ -46,6 +52,7 @@ const COMPILED: Case = Case {
     is_simulated: false,
     is_checked: false,
     outlining: Outlining::Auto,
+    needs: None,
 };
 
 const SIMULATED: Case = Case { n_runs: 1, is_simulated: true, ..COMPILED };
@@ -69,7 +76,8 @@ pub const ALL: &[Case] = &[
     Case { name: "dag_2000", source: || Source::Graph(pointwise_dag(2_000)), ..COMPILED },
     Case { name: "dag_10000", source: || Source::Graph(pointwise_dag(10_000)), ..COMPILED },
     Case { name: "dag_100000", source: || Source::Graph(pointwise_dag(100_000)), ..COMPILED },
-    Case { name: "llama7b", source: || llama7b(32), ..COMPILED },
+    Case { name: "llama7b_layers", source: || llama7b_layers(32), ..COMPILED },
+    Case { name: "llama7b", source: llama7b, needs: Some(LLAMA7B), ..COMPILED },
     Case { name: "llama3_8b_block_512", source: || captured("llama3_8b_block_core_512"), ..SIMULATED },
     Case { name: "llama3_8b_block_core", source: || captured("llama3_8b_block_core"), ..SIMULATED },
     Case { name: "llama7b_block_none", source: || captured("llama7b_block_none"), ..SIMULATED },
@@ -109,8 +117,13 @@ fn large_blocks(n_blocks: usize) -> Source {
     Source::Document(stacked(&document_of("llama_like_1024"), n_blocks, |_, _| {}).to_string())
 }
 
-/// All decoder layers of Llama-7B at 2,048 tokens, without the embedding and the projection to logits.
-fn llama7b(n_layers: usize) -> Source {
+/// All of Llama-7B at 2,048 tokens, as `benches/capture.py` writes it.
+fn llama7b() -> Source {
+    Source::Document(std::fs::read_to_string(results_folder().join(LLAMA7B)).expect("the file is there"))
+}
+
+/// The decoder layers of Llama-7B at 2,048 tokens, without the embedding and the projection to logits.
+fn llama7b_layers(n_layers: usize) -> Source {
     Source::Document(stacked(&document_of("llama7b_block_core"), n_layers, |_, _| {}).to_string())
 }
 

@@ -79,6 +79,10 @@ fn print_table(wanted: &[&str]) {
     let peers = Peers::read(&results_folder().join("peers.json"));
     let mut figures = Figures::new();
     for case in cases::ALL.iter().filter(|case| is_wanted(case.name)) {
+        if let Some(missing) = case.needs.filter(|file| !results_folder().join(file).is_file()) {
+            println!("{}: there is no {}; `make bench` writes it", case.name, results_folder().join(missing).display());
+            continue;
+        }
         eprintln!("measuring {}", case.name);
         match in_a_process(case) {
             Ok(measured) => _ = figures.insert(case.name, measured),
