@@ -136,15 +136,14 @@ fn group(graph: &Graph) -> Vec<Option<usize>> {
     groups
 }
 
-/// True for the stream that blocks are added to: a sum of two tensors of its own shape, as it is or
+/// True for the stream that blocks are added to: a sum of two tensors of its own extents, as it is or
 /// rounded, that several nodes read.
 fn is_residual(graph: &Graph, value: ValueId, n_readers: &[u32]) -> bool {
     let is_sum = |value: ValueId| {
         let Some((_, node)) = graph.producer(value) else { return false };
-        let shape = &graph.ty(value).shape;
         matches!(node.op, Op::Add(_))
             && node.operands[0] != node.operands[1]
-            && node.operands.iter().all(|&operand| graph.ty(operand).shape == *shape)
+            && node.operands.iter().all(|&operand| have_equal_extents(graph, operand, value))
     };
     let Some((_, node)) = graph.producer(value) else { return false };
     let is_stream = is_sum(value) || matches!(node.op, Op::Cast(_)) && is_sum(node.operands[0]);
@@ -168,16 +167,34 @@ fn skipped(graph: &Graph, n_uses: &[u32]) -> Vec<bool> {
     let mut skipped = vec![false; graph.n_values()];
     for (_, node) in graph.nodes() {
         let (Op::Add(_), &[lhs, rhs]) = (&node.op, node.operands.as_slice()) else { continue };
-        if lhs == rhs || graph.ty(lhs).shape != graph.ty(rhs).shape {
+        if lhs == rhs || !have_equal_extents(graph, lhs, rhs) {
             continue;
         }
         for (stream, block) in [(lhs, rhs), (rhs, lhs)] {
             if n_uses[stream.index()] > 1 && ends_in_product(graph, block) {
-                skipped[stream.index()] = true;
+                skipped[narrow(graph, stream).index()] = true;
             }
         }
     }
     skipped
+}
+
+/// What a value was widened from: the form in which the model keeps it, and which is half as large.
+fn narrow(graph: &Graph, value: ValueId) -> ValueId {
+    match graph.producer(value) {
+        Some((_, node)) if matches!(node.op, Op::Cast(_)) => {
+            let operand = node.operands[0];
+            let is_narrower = graph.ty(operand).dtype.size_bytes() < graph.ty(value).dtype.size_bytes();
+            if is_narrower { operand } else { value }
+        }
+        _ => value,
+    }
+}
+
+/// True for equal shapes but for leading dimensions of extent 1.
+fn have_equal_extents(graph: &Graph, one: ValueId, other: ValueId) -> bool {
+    let extents = |value: ValueId| graph.ty(value).shape.iter().copied().skip_while(|&extent| extent == 1);
+    extents(one).eq(extents(other))
 }
 
 fn ends_in_product(graph: &Graph, mut value: ValueId) -> bool {

@@ -3,7 +3,7 @@
 use ir::graph::LocationId;
 use ir::ops::{Add, Matmul, Mul, ReduceMean, Relu, Rsqrt, Sqrt};
 use ir::random_graph::{RandomGraphOptions, random_graph};
-use ir::{Dtype, Graph, ValueId};
+use ir::{Dtype, Graph, Op, ValueId};
 use smallvec::smallvec;
 
 use super::fused;
@@ -22,6 +22,37 @@ fn rms_norm(sketch: &mut Sketch, x: ValueId) -> ValueId {
     let sum = sketch.op(Add, &[mean, eps]);
     let root = sketch.op(Rsqrt, &[sum]);
     sketch.op(Mul, &[x, root])
+}
+
+/// A residual stream in bf16 stays in bf16 where it waits for a block's product, though its roundings
+/// might be dropped: the sum is rounded once and widened for its readers. Its operands' shapes differ by a
+/// leading 1, as captured models have them.
+#[test]
+fn residual_streams_keep_the_models_type() {
+    let text = "graph @blocks {
+  input %0 \"x\": bf16[1, 8, 16] dynamic
+  input %1 \"v\": bf16[8, 16] dynamic
+  input %2 \"w\": bf16[16, 16] dynamic
+  %3 = cast %0 {dtype = f32} : f32[1, 8, 16]
+  %4 = matmul %1, %2 {transpose_lhs = 0, transpose_rhs = 0, dtype = f32} : f32[8, 16]
+  %5 = add %3, %4 : f32[1, 8, 16]
+  %6 = cast %5 {dtype = bf16} : bf16[1, 8, 16]
+  %7 = cast %6 {dtype = f32} : f32[1, 8, 16]
+  %8 = tanh %7 : f32[1, 8, 16]
+  %9 = mul %7, %8 : f32[1, 8, 16]
+  %10 = cast %9 {dtype = bf16} : bf16[1, 8, 16]
+  %11 = reshape %10 {shape = [8, 16]} : bf16[8, 16]
+  %12 = matmul %11, %2 {transpose_lhs = 0, transpose_rhs = 0, dtype = f32} : f32[8, 16]
+  %13 = add %7, %12 : f32[1, 8, 16]
+  output %13 \"\"
+}";
+    let graph = ir::text::parse_graph("blocks", text).expect("the text is well formed");
+    let (result, report) = fuse(&graph, &FuseOptions::new(Numerics::Contract)).expect("fuses");
+    let wide_sum = result.nodes().find(|(_, node)| node.op == Op::Add(Add)).expect("the sum is there").1;
+    let readers = result.nodes().filter(|(_, node)| node.operands.contains(&wide_sum.results[0]));
+    let readers: Vec<&Op> = readers.map(|(_, node)| &node.op).collect();
+    assert!(matches!(readers[..], [Op::Cast(_)]), "{readers:?}");
+    assert_eq!(report.n_regions, 2);
 }
 
 /// Blocks of x + relu(norm(x) W).
