@@ -302,7 +302,7 @@ def run_one(peer, folder):
 def reason(text):
     """The line of a traceback, or of another program's messages, that says what went wrong."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|error)\b", line)]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|error): \S", line)]
     return ([*lines[-1:], *errors[-1:]] or ["no message"])[-1][:120]
 
 

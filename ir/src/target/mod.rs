@@ -83,6 +83,16 @@ mod tests {
     }
 
     #[test]
+    fn all_engines_reach_the_peak_of_transfers_with_full_packets() {
+        for target in TargetName::ALL.map(TargetName::target) {
+            let packet_ps = target.dma_packet_ps + target.dma_packet_bytes * target.dma_kib_ps / 1024;
+            let reached = u64::from(target.dma_engines) * target.dma_packet_bytes * 1000 / packet_ps;
+            let peak = target.dma_peak_bytes_per_ns;
+            assert!(peak.abs_diff(reached) * 50 <= peak, "{}: {reached} and {peak} B/ns", target.name);
+        }
+    }
+
+    #[test]
     fn measured_numbers_name_their_rows() {
         for number in TargetName::Trn2.target().numbers() {
             // A row of the measurement table, or the public profiles that its rows were extracted from.
