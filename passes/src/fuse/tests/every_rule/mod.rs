@@ -8,6 +8,7 @@
 mod draws;
 mod left_sides;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use egg::Id;
@@ -155,10 +156,10 @@ fn agree(
     let mut others: Vec<(Id, Vec<Value>)> = Vec::new();
     for &(class, term) in order {
         let results = evaluated(graph, class, term, &known, leaves, arithmetic);
-        if known.contains_key(&class) {
-            others.push((class, results));
+        if let Entry::Vacant(first) = known.entry(class) {
+            first.insert(results);
         } else {
-            known.insert(class, results);
+            others.push((class, results));
         }
     }
     let all = known.values().chain(others.iter().map(|(_, results)| results)).flatten();
