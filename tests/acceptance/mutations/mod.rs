@@ -116,10 +116,14 @@ fn by_any_check_or_values(mutant: &Mutant, fate: &Fate) -> bool {
     by_check_or_values(mutant, fate) || is_reported_by_passes(&mutant.program)
 }
 
-/// Two groups in one place are one to the hardware: what is wrong then is their order.
+/// Two groups in one place are one to the hardware: what is wrong then is their order, or where that is
+/// given by chance what they compute.
 fn as_interleaved(mutant: &Mutant, fate: &Fate) -> bool {
-    let Fate::Reported(kinds) = fate else { return false };
-    mutant.overlaps || kinds.contains(&FindingKind::Rule(Rule::PsumGroup))
+    match fate {
+        Fate::Reported(kinds) => mutant.overlaps || kinds.contains(&FindingKind::Rule(Rule::PsumGroup)),
+        Fate::WrongValues => mutant.overlaps,
+        Fate::Harmless { .. } => false,
+    }
 }
 
 fn whatever(_: &Mutant, _: &Fate) -> bool {
