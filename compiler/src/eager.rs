@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ir::graph::{InputRole, LocationId, NodeId};
 use ir::ops::OpClass;
-use ir::{Graph, Op, ValueId};
+use ir::{Graph, Node, Op, ValueId};
 use passes::Numerics;
 use serde::Serialize;
 
@@ -101,6 +101,59 @@ pub fn profile_eager(graph: &Graph, options: &Options) -> Result<EagerProfile, E
     })
 }
 
+/// Bytes that an eager framework moves: each of its kernels reads every operand and writes every result
+/// that another one takes. Of a view its own elements count, of a repeated one those that are repeated.
+pub fn eager_bytes(graph: &Graph) -> u64 {
+    // Nodes that come from nowhere are kernels of their own.
+    let group_of = |id: NodeId| match graph.node(id).locations.first() {
+        Some(location) => location.index(),
+        None => graph.locations.len() + id.index(),
+    };
+    let is_number = |node: &Node| node.op.class() == OpClass::Creation && graph.ty(node.results[0]).rank() == 0;
+    let is_kernel = |node: &Node| !is_view(&node.op) && !is_number(node) && !matches!(node.op, Op::Constant(_));
+    let computes = graph.nodes().filter(|(_, node)| is_kernel(node));
+    let computing: BTreeSet<usize> = computes.map(|(id, _)| group_of(id)).collect();
+    let producer_of = |value: ValueId| graph.producer(value).map(|(id, _)| id);
+    let mut bytes: Vec<u64> =
+        (0..graph.n_values() as u32).map(|id| graph.ty(ValueId(id)).size_bytes() as u64).collect();
+    let mut read: BTreeSet<(usize, ValueId)> = BTreeSet::new();
+    let mut written: BTreeSet<ValueId> = graph.outputs.iter().filter_map(|output| output.value).collect();
+    let mut total = 0;
+    for (id, node) in graph.nodes() {
+        if is_view(&node.op) {
+            bytes[node.results[0].index()] = bytes[node.results[0].index()].min(bytes[node.operands[0].index()]);
+        }
+        let group = group_of(id);
+        for (position, &operand) in node.operands.iter().enumerate() {
+            let is_own = producer_of(operand).is_some_and(|producer| group_of(producer) == group);
+            if is_own || !computing.contains(&group) {
+                continue;
+            }
+            written.insert(operand);
+            if read.insert((group, operand)) {
+                let takes_rows = position == 0 && matches!(node.op, Op::GatherRows(_) | Op::Gather(_) | Op::Index(_));
+                let rows = if takes_rows { graph.ty(node.results[0]).size_bytes() as u64 } else { u64::MAX };
+                total += bytes[operand.index()].min(rows);
+            }
+        }
+    }
+    // What a view is of is written where the view is read.
+    for (_, node) in graph.nodes().rev() {
+        if is_view(&node.op) && written.contains(&node.results[0]) {
+            written.insert(node.operands[0]);
+        }
+    }
+    let is_written = |value: &ValueId| {
+        let producer = producer_of(*value).filter(|&id| !is_view(&graph.node(id).op));
+        producer.is_some_and(|id| computing.contains(&group_of(id)))
+    };
+    total + written.iter().filter(|value| is_written(value)).map(|value| bytes[value.index()]).sum::<u64>()
+}
+
+fn is_view(op: &Op) -> bool {
+    op.class() == OpClass::Movement && !matches!(op, Op::Concat(_))
+}
+
 /// Predicted body of a kernel, or why it cannot be compiled by itself.
 fn body_us(graph: &Graph, options: &Options) -> Result<Result<(f64, Option<PredictedError>), String>, Error> {
     let compiled = match compile(graph, options, &mut Unwatched) {
@@ -133,11 +186,8 @@ fn kernels(graph: &Graph) -> Vec<Kernel> {
         }
         group.push(id);
     }
-    let is_view = |id: &NodeId| {
-        let op = &graph.node(*id).op;
-        op.class() == OpClass::Movement && !matches!(op, Op::Concat(_))
-    };
-    let computing = order.into_iter().filter(|location| !groups[location].iter().all(is_view));
+    let computing =
+        order.into_iter().filter(|location| !groups[location].iter().all(|&id| is_view(&graph.node(id).op)));
     computing.filter_map(|location| kernel(graph, location, &groups[&location])).collect()
 }
 
@@ -175,4 +225,33 @@ fn used_outside(graph: &Graph, inside: &BTreeSet<NodeId>) -> Vec<ValueId> {
     used.extend(others.flat_map(|(_, node)| node.operands.iter().copied()));
     let results = inside.iter().flat_map(|&id| graph.node(id).results.iter().copied());
     results.filter(|result| used.contains(result)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ir::graph::{InputRole, Location};
+    use ir::ops::{Add, Exp, Expand, Mul, Transpose};
+    use ir::{Dtype, Graph, Op, TensorType, ValueId};
+
+    use super::eager_bytes;
+
+    #[test]
+    fn eager_reads_and_writes_around_every_kernel_and_nothing_around_views() {
+        let mut graph = Graph::new("g");
+        let square = || TensorType::new(Dtype::F32, [4, 4]);
+        let x = graph.push_input("x", square(), InputRole::Dynamic);
+        let row = graph.push_input("row", TensorType::new(Dtype::F32, [1, 4]), InputRole::Dynamic);
+        let mut node = |op: Op, operands: &[ValueId]| {
+            let location = graph.push_location(Location { node: op.name().to_owned(), ..Location::default() });
+            graph.push_value_of(op, operands, &[location]).unwrap()
+        };
+        let exponentials = node(Exp.into(), &[x]);
+        let turned = node(Transpose { perm: [1, 0].into_iter().collect() }.into(), &[exponentials]);
+        let sum = node(Add.into(), &[turned, x]);
+        let rows = node(Expand { shape: [4, 4].into_iter().collect() }.into(), &[row]);
+        let product = node(Mul.into(), &[sum, rows]);
+        graph.push_output(product);
+        // exp reads and writes 64; add reads 2 x 64; mul reads 64 and a row of 16; both write 64.
+        assert_eq!(eager_bytes(&graph), 2 * 64 + 3 * 64 + 2 * 64 + 16);
+    }
 }

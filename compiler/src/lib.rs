@@ -29,6 +29,7 @@ pub mod roofline;
 pub mod samples;
 pub mod strided;
 pub mod three_way;
+pub mod traffic;
 pub mod verdict;
 
 pub use error::Error;

@@ -4,6 +4,7 @@
 
 use std::fmt::Write;
 
+use ir::Graph;
 use ir::target::accuracy::Accuracy;
 use ir::target::host::HostRuntime;
 use passes::canonicalize::ROUND_LIMIT;
@@ -12,15 +13,20 @@ use passes::manager::PassReport;
 use serde::{Deserialize, Serialize};
 use simulator::Timeline;
 
+use crate::eager::eager_bytes;
 use crate::error::Error;
 use crate::execute::Executable;
 use crate::import::UnsupportedNode;
 use crate::metrics::{ProgramMetrics, compulsory_bytes, program_metrics};
 use crate::pipeline::{Compiled, FusionEntry, Options, Outlined};
+use crate::traffic::{CauseEntry, SpillEntry, outlined_traffic, program_traffic, spills};
 use crate::verdict::Verdict;
 
 /// Partitions of the state buffer.
 const N_PARTITIONS: u64 = 128;
+
+/// Spills that a summary lists.
+const MOST_SPILLS: usize = 5;
 
 /// The runtime whose dispatch constant `host_us` uses.
 pub const RUNTIME: HostRuntime = HostRuntime::TorchNeuron;
@@ -54,7 +60,14 @@ pub struct Report {
     pub hbm_read_bytes: Option<u64>,
     pub hbm_write_bytes: Option<u64>,
     pub compulsory_bytes: Option<u64>,
+    /// Bytes that eager's kernels move, one for each node that computes.
+    pub eager_bytes: Option<u64>,
+    /// Why the bytes are moved; they sum to those read and written. Empty where a compilation stopped
+    /// before.
+    pub hbm_causes: Vec<CauseEntry>,
     pub spill_bytes: Option<u64>,
+    /// What `allocate` moved out of SBUF, most bytes first, for each distinct kernel once.
+    pub spills: Vec<SpillEntry>,
     /// Bytes of weights that the host converts to the device's layout, once per version of a weight.
     /// The time is the host's and in no predicted time.
     pub converted_weight_bytes: Option<u64>,
@@ -220,13 +233,14 @@ impl Report {
         self.numerics = Some(options.numerics.name().to_owned());
     }
 
-    /// Adds what a compilation gave.
-    pub fn note_compiled(&mut self, compiled: &Compiled) {
+    /// Adds what a compilation of the imported graph gave.
+    pub fn note_compiled(&mut self, imported: &Graph, compiled: &Compiled) {
         self.compile_seconds = Some(compiled.seconds);
         self.passes = compiled.passes.iter().map(pass_entry).collect();
         self.limits = limits(&compiled.passes);
         self.n_nodes = Some(compiled.graph.n_nodes());
         self.compulsory_bytes = Some(compulsory_bytes(&compiled.graph));
+        self.eager_bytes = Some(eager_bytes(imported));
         self.fusions = compiled.fusions.clone();
         self.regions = compiled.fuse.regions.iter().map(RegionEntry::of).collect();
         self.neff_bytes = compiled.neff.as_ref().map(Vec::len);
@@ -250,13 +264,15 @@ impl Report {
         self.n_compute_instructions = Some(metrics.n_compute_instructions);
         self.hbm_read_bytes = Some(metrics.hbm_read_bytes);
         self.hbm_write_bytes = Some(metrics.hbm_write_bytes);
+        self.hbm_causes = program_traffic(&compiled.graph, program);
         self.spill_bytes = Some(compiled.allocate.spill_bytes);
+        self.spills = spills(program);
         self.sbuf_peak_bytes = Some(compiled.allocate.sbuf_peak_bytes_per_partition * N_PARTITIONS);
     }
 
     /// Adds what the kernels of a graph of repeated layers are. Bytes are those of all calls.
     fn note_outlined(&mut self, outlined: &Outlined) {
-        self.n_nodes = Some(outlined.functions.iter().map(ir::Graph::n_nodes).sum());
+        self.n_nodes = Some(outlined.functions.iter().map(Graph::n_nodes).sum());
         if outlined.programs.is_empty() {
             return;
         }
@@ -277,7 +293,9 @@ impl Report {
         self.n_compute_instructions = Some(sum.n_compute_instructions);
         self.hbm_read_bytes = Some(sum.hbm_read_bytes);
         self.hbm_write_bytes = Some(sum.hbm_write_bytes);
+        self.hbm_causes = outlined_traffic(outlined);
         self.spill_bytes = Some(outlined.spill_bytes);
+        self.spills = outlined.programs.iter().flat_map(spills).collect();
     }
 
     /// Adds the kernels that a NEFF calls, and how long calls take.
@@ -372,10 +390,25 @@ impl Report {
         let read = self.hbm_read_bytes.map(|bytes| format!("{} read", bytes_text(bytes)));
         let written = self.hbm_write_bytes.map(|bytes| format!("{} written", bytes_text(bytes)));
         let least = self.compulsory_bytes.map(|bytes| format!("{} compulsory", bytes_text(bytes)));
-        line("HBM", join(&[read, written, least]));
+        let eager = self.eager_bytes.map(|bytes| format!("{} eager", bytes_text(bytes)));
+        line("HBM", join(&[read, written, least, eager]));
+        for CauseEntry { cause, read_bytes, write_bytes } in &self.hbm_causes {
+            let read = (*read_bytes > 0).then(|| format!("{} read", bytes_text(*read_bytes)));
+            let written = (*write_bytes > 0).then(|| format!("{} written", bytes_text(*write_bytes)));
+            line(&format!("  {cause}"), join(&[read, written]));
+        }
         let peak = self.sbuf_peak_bytes.map(|bytes| format!("{} at most", bytes_text(bytes)));
         let spilled = self.spill_bytes.map(|bytes| format!("{} spilled", bytes_text(bytes)));
         line("SBUF", join(&[peak, spilled]));
+        for spill in self.spills.iter().take(MOST_SPILLS) {
+            let SpillEntry { value_of, room_for, n_tiles, write_bytes, read_bytes } = spill;
+            let [write, read] = [write_bytes, read_bytes].map(|&bytes| bytes_text(bytes));
+            let what = format!("{n_tiles} tiles of {value_of} for {room_for}: {write} stored, {read} read back");
+            line("  spilled", Some(what));
+        }
+        if let Some(n_more) = self.spills.len().checked_sub(MOST_SPILLS).filter(|&count| count > 0) {
+            line("  spilled", Some(format!("{n_more} more in --report json")));
+        }
         let converted = self.converted_weight_bytes.filter(|&bytes| bytes > 0);
         line("weights", converted.map(|bytes| format!("{} converted once by the host", bytes_text(bytes))));
         line("fused ops", join(&[Some(self.fusions.len().to_string()), regions_text(&self.regions)]));
@@ -513,7 +546,8 @@ mod tests {
     fn every_key_of_the_contract_is_there() {
         let report: serde_json::Value = serde_json::from_str(&Report::new("g").to_json()).unwrap();
         let keys = "graph target numerics neff_bytes compile_seconds cache passes limits n_nodes n_kernels kernels n_instructions \
-            n_compute_instructions n_dispatches hbm_read_bytes hbm_write_bytes compulsory_bytes spill_bytes \
+            n_compute_instructions n_dispatches hbm_read_bytes hbm_write_bytes compulsory_bytes eager_bytes hbm_causes \
+            spill_bytes spills \
             converted_weight_bytes \
             sbuf_peak_bytes predicted_us predicted_error assumed_numbers nc_us total_us host_us engine_busy_us bound fusions regions unsupported host_ops \
             max_abs_error max_rel_error eager_abs_error ok";

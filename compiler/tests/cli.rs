@@ -8,7 +8,7 @@ use ir::{Dtype, TensorType};
 use serde_json::Value;
 
 const KEYS: &str = "graph target numerics neff_bytes compile_seconds cache passes limits n_nodes n_kernels n_instructions \
-    n_compute_instructions n_dispatches hbm_read_bytes hbm_write_bytes compulsory_bytes spill_bytes sbuf_peak_bytes \
+    n_compute_instructions n_dispatches hbm_read_bytes hbm_write_bytes compulsory_bytes eager_bytes hbm_causes spill_bytes spills sbuf_peak_bytes \
     predicted_us predicted_error assumed_numbers nc_us total_us host_us engine_busy_us bound fusions regions unsupported host_ops max_abs_error \
     max_rel_error eager_abs_error ok";
 

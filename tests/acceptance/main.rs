@@ -12,4 +12,5 @@ mod ranges;
 mod rms_norm;
 mod snapshots;
 mod support;
+mod traffic;
 mod values;

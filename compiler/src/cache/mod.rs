@@ -111,7 +111,7 @@ fn compiled(graph: &Graph, options: &Options, cache: CacheUse, watcher: &mut dyn
     let mut compiled = compile(graph, options, watcher)?;
     let mut report = Report::new(graph.name.clone());
     report.note_options(options);
-    report.note_compiled(&compiled);
+    report.note_compiled(graph, &compiled);
     report.cache = Some(cache);
     report.ok = true;
     let neff = compiled.neff.take().ok_or_else(|| Error::Usage("--stop-after leaves no NEFF".to_owned()))?;

@@ -115,7 +115,7 @@ pub fn compile_file(
     let compiled = with_report(compile(&imported, options, watcher), "compile", &imported, options)?;
     let mut report = Report::new(stem(input));
     report.note_options(options);
-    report.note_compiled(&compiled);
+    report.note_compiled(&imported, &compiled);
     report.cache = Some(CacheUse::Off);
     report.ok = true;
     Ok(CompileOutcome { imported, compiled, report })

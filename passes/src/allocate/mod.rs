@@ -27,6 +27,7 @@ use spill::plan_spills;
 
 pub use check::check_allocation;
 pub use residency::spill_bound;
+pub use scratch::is_spill;
 
 /// What `allocate` did. Bytes are per partition unless they say otherwise.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]

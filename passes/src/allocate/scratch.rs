@@ -20,6 +20,19 @@ const REST_POSITIONS: usize = 64;
 /// Placements of single blocks that may be spent: HBM is not scarce.
 const MAX_PLACEMENTS: usize = 8_000;
 
+/// What names of tensors that hold spilled tiles begin with; no other scratch has such a name.
+const SPILL_PREFIX: &str = "spill_";
+
+/// Name of a tensor that holds spilled tiles.
+pub(super) fn spill_name(number: u64) -> String {
+    format!("{SPILL_PREFIX}{number}")
+}
+
+/// True for scratch that holds spilled tiles.
+pub fn is_spill(tensor: &HbmTensor) -> bool {
+    matches!(tensor.kind, HbmKind::Scratch) && tensor.name.starts_with(SPILL_PREFIX)
+}
+
 /// Shares scratch between the tensors from `first_spill` on, which only direct transfers access.
 pub(super) fn share_scratch(program: &mut Program, target: &Target, first_spill: usize) {
     let page_bytes = u64::from(target.scratchpad_page_bytes);
@@ -53,7 +66,7 @@ pub(super) fn share_scratch(program: &mut Program, target: &Target, first_spill:
     for page in 0..packing.peak.div_ceil(page_bytes) {
         let size_bytes = (packing.peak - page * page_bytes).min(page_bytes);
         program.tensors.push(HbmTensor {
-            name: format!("spill_{page}"),
+            name: spill_name(page),
             kind: HbmKind::Scratch,
             dtype: Dtype::U8,
             shape: Shape::from_slice(&[usize::try_from(size_bytes).expect("pages are small")]),

@@ -19,6 +19,7 @@ use smallvec::{SmallVec, smallvec};
 use super::AllocateError;
 use super::live::{LiveRange, Uses};
 use super::regions::{Region, dense_regions};
+use super::scratch::spill_name;
 use crate::footprint::{AccessKind, Addressing, Footprint, Memory, footprints};
 use crate::lists::Lists;
 
@@ -448,7 +449,7 @@ impl<'a> Spiller<'a> {
         let number = self.program.tensors.len() + self.tensors.len();
         let tensor = HbmId(u32::try_from(number).expect("tensor ids are 32 bits wide"));
         self.tensors.push(HbmTensor {
-            name: format!("spill_{}", tensor.0),
+            name: spill_name(u64::from(tensor.0)),
             kind: HbmKind::Scratch,
             dtype: region.dtype,
             shape: [usize::from(region.n_partitions), region.n_elements as usize].into_iter().collect(),
