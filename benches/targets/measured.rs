@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
+use compiler::eager::eager_bytes;
 use compiler::execute::Executable;
 use compiler::import::parse_json;
 use compiler::metrics::compulsory_bytes;
 use compiler::pipeline::{Compiled, Options, Unwatched, compile};
 use compiler::roofline::Roofline;
-use ir::ops::OpClass;
+use ir::Graph;
 use ir::program::Engine;
-use ir::{Graph, Op};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use simulator::Machine;
@@ -58,7 +58,7 @@ pub struct Simulated {
     pub hbm_bytes: u64,
     /// Of the imported graph.
     pub compulsory_bytes: u64,
-    /// What reading all operands and writing all results of every node takes.
+    /// What eager's kernels move.
     pub eager_bytes: u64,
     pub roofline_ps: u64,
     pub roofline_engine: String,
@@ -152,15 +152,4 @@ fn simulated(executable: &Executable, compiled: &Compiled, imported: &Graph) -> 
         roofline_engine: roofline.bound_by().to_owned(),
         ideal_pe_ps: roofline.pe_ps,
     }
-}
-
-/// Bytes that one dispatch for each node moves: its operands and results. Views move nothing.
-fn eager_bytes(graph: &Graph) -> u64 {
-    let moves = |op: &Op| !matches!(op, Op::Reshape(_) | Op::Transpose(_) | Op::Expand(_) | Op::Slice(_));
-    let nodes = graph.nodes().filter(|(_, node)| moves(&node.op) && node.op.class() != OpClass::Creation);
-    let of_node = nodes.map(|(_, node)| {
-        let values = node.operands.iter().chain(&node.results);
-        values.map(|&value| graph.ty(value).size_bytes() as u64).sum::<u64>()
-    });
-    of_node.sum()
 }
