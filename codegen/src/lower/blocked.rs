@@ -123,7 +123,7 @@ impl Lowerer<'_> {
         let blocked = Rc::new(Blocked { node: id, contraction, lhs, rhs, order, tiles, tile_columns, units });
         for unit in 0..blocked.units.len() {
             let made: Vec<TileId> = blocked.units[unit].iter().flat_map(|part| blocked.tiles_of(part)).collect();
-            self.put_off(Unit::Contraction { blocked: Rc::clone(&blocked), unit }, &made, depth);
+            self.put_off(Unit::Contraction { blocked: Rc::clone(&blocked), unit }, &made, depth, 0);
         }
         true
     }
@@ -353,17 +353,21 @@ impl Lowerer<'_> {
             Order::Whole { .. } => (0, part.pass),
             Order::Added { .. } => (part.pass, 0),
         };
-        // Operands first: what makes them must not come between the matmuls of a sum.
-        let mut steps: Vec<(TileView, SmallVec<[TileView; ROW_BLOCKS]>)> = Vec::new();
-        for panel in panels.clone() {
-            for inner in 0..lhs.inner(panel).len().div_ceil(N_PARTITIONS) {
-                let stationary = blocks.clone().map(|block| self.panel_view(lhs, lhs_pass, panel, inner, rows(block)));
-                let stationary: SmallVec<[TileView; ROW_BLOCKS]> = stationary.collect();
-                let moving = self.panel_view(rhs, rhs_pass, panel, inner, columns.clone());
-                for view in stationary.iter().chain([&moving]) {
-                    self.make_tile(view.tile);
-                }
-                steps.push((moving, stationary));
+        // Operands first: what makes them must not come between the matmuls of a sum. What is only loaded
+        // comes panel by panel as the sum needs it, and not before all that is computed.
+        let inner_blocks = |panel: usize| (0..lhs.inner(panel).len().div_ceil(N_PARTITIONS)).map(move |at| (panel, at));
+        let places: Vec<(usize, usize)> = panels.clone().flat_map(inner_blocks).collect();
+        for source in [lhs, rhs] {
+            if self.comes_by_transfers(source) {
+                continue;
+            }
+            for &(panel, inner) in &places {
+                let views: SmallVec<[TileView; ROW_BLOCKS]> = if std::ptr::eq(source, lhs) {
+                    blocks.clone().map(|block| self.panel_view(lhs, lhs_pass, panel, inner, rows(block))).collect()
+                } else {
+                    smallvec![self.panel_view(rhs, rhs_pass, panel, inner, columns.clone())]
+                };
+                views.iter().for_each(|view| self.make_tile(view.tile));
             }
         }
         self.locate(blocked.node);
@@ -374,21 +378,23 @@ impl Lowerer<'_> {
                 self.whole(tile)
             })
             .collect();
-        let matmul = |block: usize, step: usize| {
-            let (moving, stationary) = &steps[step];
-            let (dst, stationary) = (products[block].clone(), stationary[block].clone());
-            InstructionKind::Matmul { dst, stationary, moving: moving.clone(), accumulate: step > 0 }
+        let matmul = |lowerer: &mut Self, block: usize, step: usize| {
+            let (panel, inner) = places[step];
+            let stationary = lowerer.panel_view(lhs, lhs_pass, panel, inner, rows(blocks.start + block));
+            let moving = lowerer.panel_view(rhs, rhs_pass, panel, inner, columns.clone());
+            let dst = products[block].clone();
+            lowerer.emit(Engine::Pe, InstructionKind::Matmul { dst, stationary, moving, accumulate: step > 0 });
         };
         // What comes from device memory for the first blocks is shared by all of them as it comes;
         // later blocks find it there, and are better done one after the other.
         let is_first = blocks.start == part.blocks.start;
         if is_first {
-            for step in 0..steps.len() {
-                (0..products.len()).for_each(|block| self.emit(Engine::Pe, matmul(block, step)));
+            for step in 0..places.len() {
+                (0..products.len()).for_each(|block| matmul(self, block, step));
             }
         } else {
             for block in 0..products.len() {
-                (0..steps.len()).for_each(|step| self.emit(Engine::Pe, matmul(block, step)));
+                (0..places.len()).for_each(|step| matmul(self, block, step));
             }
         }
         products

@@ -34,6 +34,8 @@ pub(super) struct Units {
     pending: Vec<Option<Unit>>,
     /// Nested demands that each unit may lead to.
     depth: Vec<u32>,
+    /// The latest contraction unit that each unit waits for, plus 1.
+    rank: Vec<u32>,
     /// By tile: number of the unit, plus 1.
     maker: Vec<u32>,
     n_pending: usize,
@@ -49,6 +51,12 @@ impl Units {
     fn depth_of(&self, tile: TileId) -> u32 {
         self.maker(tile).map_or(0, |unit| self.depth[unit])
     }
+
+    /// Orders tiles by when the contractions that they wait for come to them: whoever reads in this
+    /// order lets no product wait for others. 0 for tiles that wait for none.
+    pub(super) fn rank_of(&self, tile: TileId) -> u32 {
+        self.maker(tile).map_or(0, |unit| self.rank[unit])
+    }
 }
 
 impl Lowerer<'_> {
@@ -57,9 +65,13 @@ impl Lowerer<'_> {
         1 + operands.map(|tile| self.units.depth_of(tile)).max().unwrap_or(0)
     }
 
-    /// Puts off the making of `tiles`.
-    pub(super) fn put_off(&mut self, unit: Unit, tiles: &[TileId], depth: u32) {
+    /// Puts off the making of `tiles`. Rows rank with the latest of their operands, `operand_rank`.
+    pub(super) fn put_off(&mut self, unit: Unit, tiles: &[TileId], depth: u32, operand_rank: u32) {
         let number = self.units.pending.len();
+        self.units.rank.push(match unit {
+            Unit::Rows { .. } => operand_rank,
+            Unit::Contraction { .. } => number as u32 + 1,
+        });
         self.units.pending.push(Some(unit));
         self.units.depth.push(depth);
         self.units.n_pending += 1;

@@ -16,7 +16,7 @@ use ir::types::packed_strides;
 use ir::{Dtype, Graph, Node, Op, Program, ValueId};
 use smallvec::SmallVec;
 
-use crate::map::{Map, Piece};
+use crate::map::{Base, Map, Piece};
 use crate::place::{Unsupported, layout_with_extents};
 pub use chunked::expand_long_rows;
 use lazy::Units;
@@ -320,16 +320,20 @@ impl<'g> Lowerer<'g> {
         packed
     }
 
-    /// DMAs that copy one map to another of the same shape.
+    /// DMAs that copy one map to another of the same shape, in the order in which the source is made.
     fn copy_map(&mut self, dst: &Map, src: &Map) {
-        for to in &dst.pieces {
-            for from in src.cut(&to.start, &to.extents()) {
-                let part = storage::restrict(to, &from);
-                // Of an updated input, what stays the same is where it belongs.
-                if !part.is_same_place(&from) {
-                    self.copy_piece(&part, dst.dtype, &from, src.dtype);
-                }
-            }
+        let parts = dst.pieces.iter().flat_map(|to| {
+            let cut = src.cut(&to.start, &to.extents());
+            cut.into_iter().map(|from| (storage::restrict(to, &from), from))
+        });
+        // Of an updated input, what stays the same is where it belongs.
+        let mut parts: Vec<(Piece, Piece)> = parts.filter(|(part, from)| !part.is_same_place(from)).collect();
+        parts.sort_by_key(|(_, from)| match from.base {
+            Base::Tile(tile) => self.units.rank_of(tile),
+            Base::Hbm(_) => 0,
+        });
+        for (part, from) in parts {
+            self.copy_piece(&part, dst.dtype, &from, src.dtype);
         }
     }
 
@@ -413,7 +417,7 @@ impl<'g> Lowerer<'g> {
             return self.copy_map(dst, map);
         }
         // Sign words are computed on chip.
-        let on_chip = map.pieces.iter().all(|piece| matches!(piece.base, crate::map::Base::Tile(_)));
+        let on_chip = map.pieces.iter().all(|piece| matches!(piece.base, Base::Tile(_)));
         let map = if on_chip { map.clone() } else { self.tiled(map, map.dtype) };
         self.copy_map(dst, &map);
         self.store_high_words(dst, &map);
@@ -422,8 +426,8 @@ impl<'g> Lowerer<'g> {
     /// True where a map reads an element of an updated input from another place than it is stored to.
     fn reads_updated(&self, dst: &Map, map: &Map) -> bool {
         let is_updated = |piece: &Piece| match piece.base {
-            crate::map::Base::Hbm(tensor) => matches!(self.program.tensor(tensor).kind, HbmKind::Updated { .. }),
-            crate::map::Base::Tile(_) => false,
+            Base::Hbm(tensor) => matches!(self.program.tensor(tensor).kind, HbmKind::Updated { .. }),
+            Base::Tile(_) => false,
         };
         dst.pieces.iter().any(|to| {
             let from = map.cut(&to.start, &to.extents());
@@ -469,7 +473,7 @@ impl<'g> Lowerer<'g> {
     }
 
     fn store_sign_words(&mut self, to: &Piece, from: &Piece) {
-        let crate::map::Base::Tile(tile) = from.base else { return };
+        let Base::Tile(tile) = from.base else { return };
         let info = self.program.tile(tile).clone();
         let n_elements = info.bytes_per_partition as usize / 4;
         let signs = self.new_tile("sign", ir::program::Space::Sbuf, Dtype::I32, info.n_partitions, n_elements);
@@ -485,7 +489,7 @@ impl<'g> Lowerer<'g> {
             second: Some((ir::program::AluOp::Multiply, minus_one, false)),
         };
         self.emit(Engine::Dve, kind);
-        let source = Piece { base: crate::map::Base::Tile(signs), ..from.clone() };
+        let source = Piece { base: Base::Tile(signs), ..from.clone() };
         let dst = high_words(to.access(Dtype::I64));
         let src = source.access(Dtype::I32);
         let queue = self.copy_queue();

@@ -311,15 +311,26 @@ impl Lowerer<'_> {
         tile
     }
 
+    /// True where transfers alone fill the panels, turning the rows on the way or not.
+    pub(super) fn comes_by_transfers(&self, source: &PanelSource) -> bool {
+        let is_whole = source.n_free.is_multiple_of(self.target.dma_transpose_rows as usize);
+        source.is_loaded() || source.is_in_device_memory() && is_whole && self.can_be_turned_by_transfers(source)
+    }
+
+    /// True for element types and panels that DMA engines turn.
+    fn can_be_turned_by_transfers(&self, source: &PanelSource) -> bool {
+        self.target.dma_transpose
+            && source.dtype.size_bytes() == 2
+            && source.map.dtype == source.dtype
+            && source.free_length.is_multiple_of(self.target.dma_transpose_rows as usize)
+    }
+
     /// Loads rows of an operand in device memory turned, where DMA engines can: 2-byte elements that lie
     /// together along the contraction axis. Returns how many of the blocks of rows that made.
     fn turn_by_transfer(&mut self, source: &PanelSource, key: &PanelKey, blocks: Range<usize>, tile: TileId) -> usize {
         let (inner, free) = (source.inner(key.inner_panel), source.free(key.free_panel));
         let block_rows = self.target.dma_transpose_rows as usize;
-        let is_turned = self.target.dma_transpose
-            && source.dtype.size_bytes() == 2
-            && source.map.dtype == source.dtype
-            && free.len().is_multiple_of(block_rows);
+        let is_turned = self.can_be_turned_by_transfers(source) && free.len().is_multiple_of(block_rows);
         // The last rows of an operand may be no whole block.
         let whole_rows = source.n_free / block_rows * block_rows;
         let n_blocks =

@@ -18,7 +18,7 @@ use super::chunked::CHUNK_ELEMENTS;
 use super::lazy::Unit;
 use super::storage::{Chunk, Frame, Storage, TileSet, stored_dtype};
 use super::{Lowerer, NOT_YET};
-use crate::map::Grid;
+use crate::map::{Base, Grid, N_PARTITIONS};
 use crate::place::{Unsupported, combined_axes, frame_shape, is_suffix};
 
 /// Elements per partition of one tile of a group: more are cut along the outer indices.
@@ -154,11 +154,15 @@ impl Lowerer<'_> {
             }
         }
         let depth = self.group_depth(group);
+        let ranks = match column_length {
+            Some(length) => self.column_ranks(group, (grid.n_blocks(), n_segments), length),
+            None => vec![0; made.len()],
+        };
         let nodes = group.nodes.clone();
         let lazy = Rc::new(LazyGroup { nodes, plan: plan.clone(), outer_per_tile, column_length });
         for (position, tiles) in made.iter().enumerate() {
             let (block, segment) = (position / n_segments, position % n_segments);
-            self.put_off(Unit::Rows { group: Rc::clone(&lazy), block, segment }, tiles, depth);
+            self.put_off(Unit::Rows { group: Rc::clone(&lazy), block, segment }, tiles, depth, ranks[position]);
         }
         true
     }
@@ -220,6 +224,37 @@ impl Lowerer<'_> {
         }
         self.define_tiles(value, TileSet { tiles: tiles.clone(), ..set });
         tiles
+    }
+
+    /// By block of rows, then range of columns: the highest rank of the operands there, for a group that
+    /// is cut by columns.
+    fn column_ranks(&self, group: &Group, (n_blocks, n_segments): (usize, usize), length: usize) -> Vec<u32> {
+        let mut ranks = vec![0; n_blocks * n_segments];
+        for &operand in group.nodes.iter().flat_map(|&id| &self.graph.node(id).operands) {
+            let Some(Storage::Map(map)) = &self.storage[self.root(operand).index()] else { continue };
+            let Some((&n_columns, leading)) = map.shape.split_last() else { continue };
+            if n_columns != group.longest_row || leading.iter().product::<usize>() != group.extents.1 {
+                continue;
+            }
+            for piece in &map.pieces {
+                let Base::Tile(tile) = piece.base else { continue };
+                let rank = self.units.rank_of(tile);
+                if rank == 0 {
+                    continue;
+                }
+                let (columns, rows) = (piece.axes[leading.len()].count, &piece.axes[..leading.len()]);
+                let first_column = piece.start[leading.len()];
+                let first_row = leading.iter().zip(&piece.start).fold(0, |row, (extent, at)| row * extent + at);
+                let n_rows: usize = rows.iter().map(|axis| axis.count).product();
+                for block in first_row / N_PARTITIONS..(first_row + n_rows).div_ceil(N_PARTITIONS).min(n_blocks) {
+                    for segment in first_column / length..(first_column + columns).div_ceil(length) {
+                        let slot = &mut ranks[block * n_segments + segment];
+                        *slot = rank.max(*slot);
+                    }
+                }
+            }
+        }
+        ranks
     }
 
     fn group_depth(&mut self, group: &Group) -> u32 {

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::choice::{Choice, ChoiceKind, Choices, Transfer};
 use super::dependencies::Dependencies;
-use super::pressure::{Pressure, accesses_of};
+use super::pressure::{Limit, Pressure, accesses_of};
 use super::ready::Ready;
 use super::tables::{LoadedTables, TableSets};
 use super::warm_up::WarmUp;
@@ -76,8 +76,8 @@ pub(super) struct Policy {
 /// The most that tiles may take when instructions start early.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    pub sbuf_bytes: i64,
-    pub psum_banks: i64,
+    pub sbuf_bytes: Limit,
+    pub psum_banks: Limit,
 }
 
 /// An order of all tasks and what it is expected to take.
@@ -143,7 +143,7 @@ impl TileUses {
         TileUses { sizes: program.tiles.iter().map(size).collect(), tiles, tasks }
     }
 
-    fn pressure(&self, limit: i64, n_tasks: usize) -> Pressure<'_> {
+    fn pressure(&self, limit: Limit, n_tasks: usize) -> Pressure<'_> {
         Pressure::new(limit, &self.sizes, &self.tasks, n_tasks)
     }
 }

@@ -3,8 +3,9 @@
 //! Instructions are list-scheduled on a model of the engines, the DMA queues and their shared
 //! bandwidth, with the costs of `ir::target`, under several policies; the shortest schedule wins,
 //! in a long program the one that is shortest for its beginning. A load may move ahead of other work
-//! only as far as the rest of the program still fits into SBUF and PSUM, so that no order needs more
-//! memory than the larger of the limit and what lowering's own order needs. Integer arithmetic only.
+//! only as far as the rest of the program still fits into SBUF and PSUM; where lowering's own order does
+//! not fit, a few loads still run ahead, so that no order needs more memory than the larger of the limit
+//! and what lowering's order and these loads need. Integer arithmetic only.
 //!
 //! Relies on a program of phase `Lowered`; leaves out software pipelining of loops, which programs
 //! do not have.
@@ -24,6 +25,7 @@ use ir::program::{Engine, Instruction, InstructionKind, ProgramPhase};
 
 use choice::{ChoiceKind, set_queue};
 use list::{Limits, Placement, Policy, Schedule, Scheduler, Tasks, Urgency};
+use pressure::Limit;
 use tables::{TableSets, table_loads};
 
 /// How freely instructions move.
@@ -38,6 +40,10 @@ impl Default for ScheduleOptions {
         ScheduleOptions { sbuf_percent: 80 }
     }
 }
+
+/// Share of SBUF that early starts may take where lowering's own order fills what they may fill
+/// together: spills follow either way, and loads that come late cost more than they do.
+const EARLY_PERCENT: u32 = 8;
 
 /// Instructions of a program, from its start, that are scheduled under every policy.
 const N_COMPARED: usize = 4096;
@@ -83,9 +89,10 @@ impl fmt::Display for ScheduleStatistics {
 pub fn schedule(mut program: Program, options: &ScheduleOptions) -> (Program, ScheduleStatistics) {
     let target = program.target.target();
     let tasks = Tasks::of(&program, target);
+    let sbuf = |percent: u32| i64::from(target.sbuf_usable_bytes) * i64::from(percent) / 100;
     let limits = Limits {
-        sbuf_bytes: i64::from(target.sbuf_usable_bytes) * i64::from(options.sbuf_percent) / 100,
-        psum_banks: i64::from(target.psum_banks),
+        sbuf_bytes: Limit { all: sbuf(options.sbuf_percent), early: sbuf(EARLY_PERCENT) },
+        psum_banks: Limit { all: i64::from(target.psum_banks), early: 0 },
     };
     let schedulers = POLICIES.map(|policy| Scheduler::new(target, &tasks, limits, policy));
     let Schedule { order, end_ps, engine_busy_ps } = shortest(schedulers, program.instructions.len());

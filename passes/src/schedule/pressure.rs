@@ -3,7 +3,8 @@
 //! A tile is live from its first to its last access. Starting a tile early makes it live longer;
 //! [`Pressure::admits`] says whether the rest of the program still fits then. Because every
 //! admitted change keeps the original order of the rest feasible, scheduling never reaches a point
-//! where nothing fits, and never needs more memory than the limit or the original order.
+//! where nothing fits, and never needs more memory than the limit, or than the original order with
+//! what may start early on top.
 
 use smallvec::SmallVec;
 
@@ -89,7 +90,9 @@ fn max_of(levels: &[i64]) -> i64 {
 /// Tiles of one memory with their sizes and the positions that access them.
 pub(super) struct Pressure<'a> {
     levels: Levels,
-    limit: i64,
+    /// The part of the levels that tiles started early take, beyond the original order's own.
+    early: Levels,
+    limit: Limit,
     sizes: &'a [i64],
     /// Per tile, the positions that access it, ascending.
     accesses: &'a Lists<u32>,
@@ -103,15 +106,27 @@ pub(super) struct Pressure<'a> {
     refusals: Vec<Refusal>,
 }
 
-/// A position at which what an instruction would start does not fit.
+/// What tiles may take that start early.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Limit {
+    /// Of all tiles together.
+    pub all: i64,
+    /// Of those that start early, where the original order by itself takes more than `all`: without
+    /// it nothing could be fetched ahead there.
+    pub early: i64,
+}
+
+/// Positions at which what an instruction would start does not fit.
 #[derive(Copy, Clone)]
 struct Refusal {
     position: u32,
     n_needed: i64,
+    early_position: u32,
+    n_early: i64,
 }
 
 /// What has not been refused, or not by a position that is still to come.
-const NO_REFUSAL: Refusal = Refusal { position: 0, n_needed: i64::MIN / 2 };
+const NO_REFUSAL: Refusal = Refusal { position: 0, n_needed: i64::MIN / 2, early_position: 0, n_early: 0 };
 
 /// For the tiles that each position accesses, the positions that access each tile.
 pub(super) fn accesses_of(n_tiles: usize, accessed: &Lists<u32>) -> Lists<u32> {
@@ -121,7 +136,7 @@ pub(super) fn accesses_of(n_tiles: usize, accessed: &Lists<u32>) -> Lists<u32> {
 
 impl<'a> Pressure<'a> {
     /// `sizes[t]` of tile t, and the positions that access it, of `n_positions`.
-    pub(super) fn new(limit: i64, sizes: &'a [i64], accesses: &'a Lists<u32>, n_positions: usize) -> Self {
+    pub(super) fn new(limit: Limit, sizes: &'a [i64], accesses: &'a Lists<u32>, n_positions: usize) -> Self {
         let mut changes = vec![0i64; n_positions + 1];
         for (&size, positions) in sizes.iter().zip(accesses.iter()) {
             if let (Some(&first), Some(&last)) = (positions.first(), positions.last()) {
@@ -136,6 +151,7 @@ impl<'a> Pressure<'a> {
         });
         Pressure {
             levels: Levels::of(levels),
+            early: Levels::of((0..n_positions).map(|_| 0)),
             limit,
             sizes,
             accesses,
@@ -155,8 +171,11 @@ impl<'a> Pressure<'a> {
     /// True if scheduling the instruction at `position`, which accesses these tiles, next keeps the
     /// rest within the limit.
     pub(super) fn admits(&mut self, position: usize, tile_idxs: &[u32]) -> bool {
-        let Refusal { position: blocking, n_needed } = self.refusals[position];
-        if blocking as usize >= self.front && self.levels.level(blocking as usize) + n_needed > self.limit {
+        let Refusal { position: blocking, n_needed, early_position, n_early } = self.refusals[position];
+        if blocking.min(early_position) as usize >= self.front
+            && self.levels.level(blocking as usize) + n_needed > self.limit.all
+            && self.early.level(early_position as usize) + n_early > self.limit.early
+        {
             return false;
         }
         let mut starting: SmallVec<[(usize, i64); 4]> = SmallVec::new();
@@ -172,12 +191,20 @@ impl<'a> Pressure<'a> {
             // Those that start with it come on top.
             let on_top = |at: usize| starting.iter().filter(|(end, _)| at < *end).map(|(_, size)| size).sum::<i64>();
             let blocking = match starting.as_slice() {
-                [] => self.levels.above(self.front, end, self.limit - size),
-                _ => (self.front..end).find(|&at| self.levels.level(at) + on_top(at) > self.limit - size),
+                [] => self.levels.above(self.front, end, self.limit.all - size),
+                _ => (self.front..end).find(|&at| self.levels.level(at) + on_top(at) > self.limit.all - size),
             };
             if let Some(blocking) = blocking {
-                self.refusals[position] = Refusal { position: blocking as u32, n_needed: size + on_top(blocking) };
-                return false;
+                let n_early: i64 = size + starting.iter().map(|(_, size)| size).sum::<i64>();
+                if let Some(early) = self.early.above(self.front, end, self.limit.early - n_early) {
+                    self.refusals[position] = Refusal {
+                        position: blocking as u32,
+                        n_needed: size + on_top(blocking),
+                        early_position: early as u32,
+                        n_early,
+                    };
+                    return false;
+                }
             }
             starting.push((end, size));
         }
@@ -202,6 +229,7 @@ impl<'a> Pressure<'a> {
             if !self.is_live[tile_idx as usize] {
                 self.is_live[tile_idx as usize] = true;
                 self.levels.add(self.front.min(first as usize), first as usize, size);
+                self.early.add(self.front.min(first as usize), first as usize, size);
             }
             let n_left = left.iter().rposition(|&access| !self.scheduled[access as usize]).map_or(0, |at| at + 1);
             self.n_left[tile_idx as usize] = n_left as u32;
@@ -227,7 +255,7 @@ mod tests {
     use proptest::prelude::{Just, Strategy, prop_assert, prop_assert_eq};
     use proptest::proptest;
 
-    use super::{Levels, Pressure, accesses_of};
+    use super::{Levels, Limit, Pressure, accesses_of};
     use crate::lists::Lists;
 
     fn lists(accessed: &[Vec<u32>]) -> Lists<u32> {
@@ -236,11 +264,16 @@ mod tests {
         all
     }
 
+    /// No tile may start early beyond this.
+    fn strict(all: i64) -> Limit {
+        Limit { all, early: 0 }
+    }
+
     #[test]
     fn the_original_order_is_always_admitted() {
         let accessed = vec![vec![0], vec![0, 1], vec![1, 2], vec![2]];
         let accesses = accesses_of(3, &lists(&accessed));
-        let mut pressure = Pressure::new(1, &[10, 10, 10], &accesses, 4);
+        let mut pressure = Pressure::new(strict(1), &[10, 10, 10], &accesses, 4);
         for (position, tiles) in accessed.iter().enumerate() {
             assert!(pressure.admits(position, tiles));
             pressure.schedule(position, tiles);
@@ -251,13 +284,29 @@ mod tests {
     fn an_early_start_must_fit_with_what_it_overtakes() {
         let accessed = vec![vec![0], vec![0], vec![1], vec![1]];
         let accesses = accesses_of(2, &lists(&accessed));
-        assert!(!Pressure::new(19, &[10, 10], &accesses, 4).admits(2, &[1]));
-        let mut pressure = Pressure::new(20, &[10, 10], &accesses, 4);
+        assert!(!Pressure::new(strict(19), &[10, 10], &accesses, 4).admits(2, &[1]));
+        let mut pressure = Pressure::new(strict(20), &[10, 10], &accesses, 4);
         assert!(pressure.admits(2, &[1]));
         pressure.schedule(2, &[1]);
         assert_eq!(pressure.at_front(), 20);
         pressure.schedule(3, &[1]);
         assert_eq!(pressure.at_front(), 10);
+    }
+
+    /// Where the original order takes more than the limit, one tile may be fetched while another is used.
+    #[test]
+    fn something_may_start_early_where_everything_is_full() {
+        let accessed = vec![vec![0], vec![0, 1], vec![0, 2], vec![0, 3]];
+        let accesses = accesses_of(4, &lists(&accessed));
+        let limit = Limit { all: 10, early: 5 };
+        let mut pressure = Pressure::new(limit, &[50, 5, 5, 5], &accesses, 4);
+        assert!(pressure.admits(0, &[0]));
+        pressure.schedule(0, &[0]);
+        assert!(pressure.admits(2, &[2]), "behind the tile that is used now");
+        pressure.schedule(2, &[0, 2]);
+        assert!(!pressure.admits(3, &[3]), "a second one would take 10");
+        pressure.schedule(1, &[0, 1]);
+        assert!(pressure.admits(3, &[3]));
     }
 
     proptest! {
@@ -283,6 +332,7 @@ mod tests {
             accessed in proptest::collection::vec(proptest::collection::btree_set(0..8u32, 0..3), 1..30),
             sizes in proptest::collection::vec(1..10i64, 8),
             order in (0..30usize).prop_flat_map(|_| Just((0..30u32).collect::<Vec<_>>()).prop_shuffle()),
+            (percent, early) in (0..=100i64, 0..20i64),
         ) {
             let accessed: Vec<Vec<u32>> = accessed.into_iter().map(|tiles| tiles.into_iter().collect()).collect();
             let live_at = |done: &[usize]| -> i64 {
@@ -295,8 +345,9 @@ mod tests {
             let in_order = (0..=accessed.len()).map(|end| live_at(&(0..end).collect::<Vec<_>>()));
             // Between two instructions; an instruction itself needs all of its tiles at once.
             let own = accessed.iter().map(|tiles| tiles.iter().map(|&tile| sizes[tile as usize]).sum::<i64>());
-            let limit = in_order.max().expect("not empty") + own.max().expect("not empty");
+            let needed = in_order.max().expect("not empty") + own.max().expect("not empty");
             let accesses = accesses_of(8, &lists(&accessed));
+            let limit = Limit { all: needed * percent / 100, early };
             let mut pressure = Pressure::new(limit, &sizes, &accesses, accessed.len());
             let mut done: Vec<usize> = Vec::new();
             while done.len() < accessed.len() {
@@ -307,7 +358,7 @@ mod tests {
                 prop_assert!(pressure.admits(next, &accessed[next]));
                 pressure.schedule(next, &accessed[next]);
                 done.push(next);
-                prop_assert!(live_at(&done) <= limit);
+                prop_assert!(live_at(&done) <= needed + early);
             }
         }
     }
