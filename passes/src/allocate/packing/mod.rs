@@ -25,6 +25,7 @@ pub use overlap::first_overlap;
 use greedy::Fit;
 use order::{Order, Ranks};
 use sections::Sections;
+use sweep::Sweep;
 
 /// Something that needs bytes over a live range.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -57,6 +58,10 @@ pub enum Boundaries {
 /// reuse makes the new owner wait for the old one; where there is space, there is no need to.
 const REST_POSITIONS: [usize; 4] = [64, 16, 4, 0];
 
+/// Positions from which on a life counts as long where many blocks are packed, tried one after the
+/// other.
+const LONG_LIVES: [usize; 2] = [2000, 500];
+
 /// Blocks up to which all of them are packed in many orders. Of more, only those around what does
 /// not fit are.
 const MAX_PORTFOLIO_BLOCKS: usize = 2_000;
@@ -79,15 +84,12 @@ pub fn live_bound(blocks: &[Block]) -> u64 {
 /// Places all blocks below `capacity` bytes, with as much rest between uses of a byte as fits.
 /// `None` if neither an order nor the search finds a way.
 pub fn pack_within(blocks: &[Block], capacity: u64, boundaries: Boundaries) -> Option<Packing> {
+    let order = sweep::order(blocks);
     for rest in REST_POSITIONS {
-        let rested: Vec<Block> = blocks
-            .iter()
-            .map(|block| Block { live: LiveRange { last: block.live.last + rest, ..block.live }, ..*block })
-            .collect();
         let packing = if rest > 0 {
-            with_rest(&rested, capacity, boundaries)
+            with_rest(blocks, &order, rest, capacity, boundaries)
         } else {
-            without_rest(blocks, capacity, boundaries)
+            without_rest(blocks, &order, capacity, boundaries)
         };
         if let Some(packing) = packing.filter(|packing| packing.peak <= capacity) {
             return Some(packing);
@@ -96,17 +98,14 @@ pub fn pack_within(blocks: &[Block], capacity: u64, boundaries: Boundaries) -> O
     None
 }
 
-fn without_rest(blocks: &[Block], capacity: u64, boundaries: Boundaries) -> Option<Packing> {
+fn without_rest(blocks: &[Block], order: &[usize], capacity: u64, boundaries: Boundaries) -> Option<Packing> {
     let sections = Sections::of(blocks);
     if sections.bound() > capacity {
         return None;
     }
     if blocks.len() > MAX_PORTFOLIO_BLOCKS {
-        let packing = sweep::place(blocks, Fit::First, boundaries);
-        return match boundaries {
-            Boundaries::None => repair::repair(blocks, &packing, capacity),
-            Boundaries::Every(_) => Some(packing),
-        };
+        let packing = swept(blocks, order, 0, capacity, boundaries);
+        return packing.or_else(|| mended(blocks, order, capacity, boundaries));
     }
     let packing = portfolio(blocks, &sections, boundaries, capacity, MAX_PLACEMENTS);
     match boundaries {
@@ -126,18 +125,44 @@ pub fn pack_low(blocks: &[Block], boundaries: Boundaries, max_placements: usize)
     portfolio(blocks, &sections, boundaries, bound, max_placements)
 }
 
-/// A few cheap orders: for rest there is either space or not.
-fn with_rest(blocks: &[Block], capacity: u64, boundaries: Boundaries) -> Option<Packing> {
-    let packing = sweep::place(blocks, Fit::First, boundaries);
-    if packing.peak <= capacity || blocks.len() > MAX_PORTFOLIO_BLOCKS {
-        return Some(packing);
+/// Places blocks in the order of time: all from the bottom, or those that live long from the top.
+fn swept(blocks: &[Block], order: &[usize], rest: usize, capacity: u64, boundaries: Boundaries) -> Option<Packing> {
+    let from_bottom = Sweep { fit: Fit::First, boundaries, capacity, rest, long: None };
+    from_bottom.place_all(blocks, order).or_else(|| {
+        if blocks.len() <= MAX_PORTFOLIO_BLOCKS || boundaries != Boundaries::None {
+            return None;
+        }
+        LONG_LIVES.iter().find_map(|&long| Sweep { long: Some(long), ..from_bottom }.place_all(blocks, order))
+    })
+}
+
+/// Of the packings in the order of time, the one in which the fewest blocks stick out, mended.
+fn mended(blocks: &[Block], order: &[usize], capacity: u64, boundaries: Boundaries) -> Option<Packing> {
+    if boundaries != Boundaries::None {
+        return None;
     }
-    let sections = Sections::of(blocks);
+    let from_bottom = Sweep { fit: Fit::First, boundaries, capacity, rest: 0, long: None };
+    let sweeps = std::iter::once(from_bottom).chain(LONG_LIVES.map(|long| Sweep { long: Some(long), ..from_bottom }));
+    let sticks_out = |(block, offset): &(&Block, &u64)| *offset + block.size > capacity;
+    let n_raised = |packing: &Packing| blocks.iter().zip(&packing.offsets).filter(sticks_out).count();
+    let packing = sweeps.map(|sweep| sweep.place(blocks, order)).min_by_key(n_raised)?;
+    repair::repair(blocks, &packing, capacity)
+}
+
+/// A few cheap orders: for rest there is either space or not.
+fn with_rest(blocks: &[Block], order: &[usize], rest: usize, capacity: u64, boundaries: Boundaries) -> Option<Packing> {
+    let packing = swept(blocks, order, rest, capacity, boundaries);
+    if packing.is_some() || blocks.len() > MAX_PORTFOLIO_BLOCKS {
+        return packing;
+    }
+    let rested = |block: &Block| Block { live: LiveRange { last: block.live.last + rest, ..block.live }, ..*block };
+    let blocks: Vec<Block> = blocks.iter().map(rested).collect();
+    let sections = Sections::of(&blocks);
     if sections.bound() > capacity {
         return None;
     }
-    let ranks = Ranks::new(blocks, &sections, Order::LongestSize);
-    Some(greedy::place(blocks, &sections, &ranks.order(), Fit::First, boundaries))
+    let ranks = Ranks::new(&blocks, &sections, Order::LongestSize);
+    Some(greedy::place(&blocks, &sections, &ranks.order(), Fit::First, boundaries))
 }
 
 /// Tries orders until the peak is at most `goal`; the lowest packing found.
