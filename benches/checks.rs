@@ -1,4 +1,5 @@
-//! Checks of whole programs: operand rules, order of all accesses, initialisation, semaphores.
+//! Checks of whole programs: operand rules, order of all accesses, initialisation, semaphores. By the
+//! simulator, and by the verifier that runs after `synchronize`.
 //!
 //! Items are instructions, so that the last column is instructions per second. A fifth of a
 //! microsecond for each is the target: 5 Mitem/s.
@@ -10,7 +11,8 @@ use compiler::import::read_graph;
 use compiler::pipeline::{Options, Outlining, Unwatched, compile};
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use ir::program::Engine;
+use ir::Program;
+use passes::manager::{Phase, Unit};
 use simulator::Machine;
 
 #[path = "common/perceptron.rs"]
@@ -24,7 +26,7 @@ fn main() {
     divan::main();
 }
 
-fn machine_of(name: &str) -> Machine {
+fn program_of(name: &str) -> Program {
     let graph = match name {
         "stack" => perceptron(),
         name => {
@@ -34,19 +36,30 @@ fn machine_of(name: &str) -> Machine {
     };
     let options = Options { outline: Outlining::Off, ..Options::default() };
     let compiled = compile(&graph, &options, &mut Unwatched).expect("the graph compiles");
-    // A machine without a file is checked every time.
-    Machine::from_program(&compiled.program.expect("the pipeline runs to its end")).expect("every tile has an address")
+    compiled.program.expect("the pipeline runs to its end")
 }
 
-static MACHINES: LazyLock<Vec<Machine>> = LazyLock::new(|| PROGRAMS.into_iter().map(machine_of).collect());
+static COMPILED: LazyLock<Vec<Program>> = LazyLock::new(|| PROGRAMS.into_iter().map(program_of).collect());
+
+fn compiled(name: &str) -> &'static Program {
+    let position = PROGRAMS.iter().position(|&program| program == name).expect("it is one of them");
+    &COMPILED[position]
+}
+
+#[divan::bench(args = PROGRAMS)]
+fn verify(bencher: Bencher<'_, '_>, name: &str) {
+    let program = compiled(name);
+    bencher.counter(ItemsCount::new(program.instructions.len())).bench(|| {
+        let faults = program.faults(Phase::Synchronized);
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+    });
+}
 
 #[divan::bench(args = PROGRAMS)]
 fn check(bencher: Bencher<'_, '_>, name: &str) {
-    let position = PROGRAMS.iter().position(|&program| program == name).expect("it is one of them");
-    let machine = &MACHINES[position];
-    let n_instructions: usize = Engine::ALL.iter().map(|&engine| machine.stream(engine).len()).sum();
-    assert!(name != "stack" || n_instructions > 100_000, "{n_instructions} instructions");
-    bencher.counter(ItemsCount::new(n_instructions)).bench(|| {
+    // A machine without a file is checked every time.
+    let machine = Machine::from_program(compiled(name)).expect("every tile has an address");
+    bencher.counter(ItemsCount::new(compiled(name).instructions.len())).bench(|| {
         let findings = machine.check();
         assert!(findings.is_empty(), "{findings}");
     });
