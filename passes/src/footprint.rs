@@ -48,6 +48,8 @@ pub(crate) struct Footprint {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     pub low: i64,
+    /// One past the last byte.
+    high: i64,
     /// Length of one run.
     pub run: i64,
     /// Step and count, steps ascending and larger than the run.
@@ -57,7 +59,7 @@ pub(crate) struct Pattern {
 impl Clone for Pattern {
     fn clone(&self) -> Self {
         // Much cheaper than the derived clone, which goes element by element.
-        Pattern { low: self.low, run: self.run, dims: SmallVec::from_slice(&self.dims) }
+        Pattern { low: self.low, high: self.high, run: self.run, dims: SmallVec::from_slice(&self.dims) }
     }
 }
 
@@ -65,7 +67,7 @@ impl Pattern {
     /// The bytes of elements of `size` bytes at `offset` and all sums of steps, counted in elements;
     /// partitions are elements of size 1.
     fn new(offset: i64, steps: impl DoubleEndedIterator<Item = (i64, i64)> + Clone, size: i64) -> Self {
-        let mut pattern = Pattern { low: offset.saturating_mul(size), run: size, dims: SmallVec::new() };
+        let mut pattern = Pattern::run(offset.saturating_mul(size), size);
         // Nearly always the innermost dimension has the smallest step.
         let mut last = (0, 0);
         for (step, count) in steps.clone().rev().filter(|&(step, count)| count > 1 && step != 0) {
@@ -93,15 +95,17 @@ impl Pattern {
             wanted.push((step.saturating_abs(), count));
         }
         wanted.sort_unstable();
-        let mut pattern = Pattern { low, run: size, dims: SmallVec::new() };
+        let mut pattern = Pattern::run(low, size);
         wanted.into_iter().for_each(|dim| pattern.repeat(dim));
         pattern
     }
 
     /// Adds a dimension, whose step is no smaller than those of the others.
     fn repeat(&mut self, (step, count): (i64, i64)) {
+        let span = step.saturating_mul(count - 1);
+        self.high = self.high.saturating_add(span);
         match self.dims.last_mut() {
-            None if step <= self.run => self.run = self.run.saturating_add(step.saturating_mul(count - 1)),
+            None if step <= self.run => self.run = self.run.saturating_add(span),
             Some((inner_step, inner_count)) if step == inner_step.saturating_mul(*inner_count) => {
                 *inner_count = inner_count.saturating_mul(count);
             }
@@ -109,14 +113,24 @@ impl Pattern {
         }
     }
 
+    fn run(low: i64, run: i64) -> Self {
+        Pattern { low, high: low.saturating_add(run), run, dims: SmallVec::new() }
+    }
+
     fn dense(low: i64, high: i64) -> Self {
-        Pattern { low, run: high - low, dims: SmallVec::new() }
+        Pattern::run(low, high - low)
+    }
+
+    /// The same bytes, this far on.
+    fn moved(mut self, distance: i64) -> Self {
+        self.low = self.low.saturating_add(distance);
+        self.high = self.high.saturating_add(distance);
+        self
     }
 
     /// One past the last byte.
     pub(crate) fn high(&self) -> i64 {
-        let spans = self.dims.iter().map(|&(step, count)| step.saturating_mul(count - 1));
-        spans.fold(self.low.saturating_add(self.run), i64::saturating_add)
+        self.high
     }
 
     /// Bytes that it has at least.
@@ -170,12 +184,12 @@ impl Pattern {
 
     /// False only if no byte is in both.
     fn meets(&self, other: &Pattern) -> bool {
-        if self.high() <= other.low || other.high() <= self.low {
-            return false;
-        }
-        if self.is_dense() && other.is_dense() {
-            return true;
-        }
+        let is_apart = self.high <= other.low || other.high <= self.low;
+        !is_apart && ((self.is_dense() && other.is_dense()) || self.gaps_meet(other))
+    }
+
+    /// False only if no byte is in both, where both reach over common bytes and some leave gaps.
+    fn gaps_meet(&self, other: &Pattern) -> bool {
         let mut periods = self.dims.iter().chain(&other.dims).map(|&(step, _)| step);
         !periods.any(|period| self.misses_modulo(other, period))
     }
@@ -276,8 +290,7 @@ fn origin(program: &Program, tile: TileId, addressing: Addressing) -> (Memory, i
 pub(crate) fn view_footprint(program: &Program, view: &TileView, addressing: Addressing) -> Footprint {
     let (memory, tile_partition, tile_byte) = origin(program, view.tile, addressing);
     let steps = view.dims.iter().map(|dim| (i64::from(dim.step), i64::from(dim.count)));
-    let mut bytes = Pattern::new(i64::from(view.offset), steps, size_of(view.dtype));
-    bytes.low += tile_byte;
+    let bytes = Pattern::new(i64::from(view.offset), steps, size_of(view.dtype)).moved(tile_byte);
     let first = tile_partition + i64::from(view.partition);
     Footprint { memory, partitions: Pattern::dense(first, first + i64::from(view.n_partitions)), bytes }
 }
@@ -287,12 +300,12 @@ pub(crate) fn view_footprint(program: &Program, view: &TileView, addressing: Add
 pub(crate) fn access_footprint(program: &Program, access: &DmaAccess, addressing: Addressing) -> Footprint {
     let offset = i64::try_from(access.offset).unwrap_or(i64::MAX);
     let steps = access.dims.iter().map(|dim| (dim.step, i64::from(dim.count)));
-    let mut bytes = Pattern::new(offset, steps, size_of(access.dtype));
+    let bytes = Pattern::new(offset, steps, size_of(access.dtype));
     match access.place {
         DmaPlace::Hbm { tensor } => Footprint { memory: Memory::Hbm(tensor), partitions: Pattern::dense(0, 1), bytes },
         DmaPlace::Tile { tile, partition } => {
             let (memory, tile_partition, tile_byte) = origin(program, tile, addressing);
-            bytes.low = bytes.low.saturating_add(tile_byte);
+            let bytes = bytes.moved(tile_byte);
             let steps = access.dims.iter().map(|dim| (i64::from(dim.partition_step), i64::from(dim.count)));
             let partitions = Pattern::new(tile_partition + i64::from(partition), steps, 1);
             Footprint { memory, partitions, bytes }

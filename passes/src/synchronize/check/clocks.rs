@@ -124,20 +124,28 @@ pub(super) struct Semaphores<'a> {
     all: Vec<Semaphore>,
     /// Per instruction, its place among the updaters of its semaphore, from 1.
     rank: Vec<u32>,
-    /// Per instruction, its place in its engine's stream, from 1.
-    stream_rank: Vec<u32>,
+    points: Vec<Point>,
+}
+
+/// Where an instruction stands in its engine's stream.
+#[derive(Copy, Clone, Debug)]
+struct Point {
+    engine: Engine,
+    kind: StepKind,
+    /// From 1.
+    stream_rank: u32,
 }
 
 impl<'a> Semaphores<'a> {
     pub(super) fn of(steps: &'a [Step<'a>], order: &[u32]) -> Self {
         let mut all: Vec<Semaphore> = vec![Semaphore::default(); n_semaphores(steps)];
         let mut rank = vec![0; steps.len()];
-        let mut stream_rank = vec![0; steps.len()];
         let mut stream_lens = [0; N_ENGINES];
-        for (position, step) in steps.iter().enumerate() {
+        let point = |step: &Step<'_>| {
             stream_lens[step.engine as usize] += 1;
-            stream_rank[position] = stream_lens[step.engine as usize];
-        }
+            Point { engine: step.engine, kind: step.kind, stream_rank: stream_lens[step.engine as usize] }
+        };
+        let points = steps.iter().map(point).collect();
         for &position in order {
             let step = &steps[position as usize];
             let Some(update) = step.update else { continue };
@@ -154,7 +162,7 @@ impl<'a> Semaphores<'a> {
             semaphore.updaters.push(position);
             rank[position as usize] = semaphore.updaters.len() as u32;
         }
-        let mut semaphores = Semaphores { steps, all, rank, stream_rank };
+        let mut semaphores = Semaphores { steps, all, rank, points };
         semaphores.read_totals();
         semaphores
     }
@@ -199,7 +207,7 @@ impl<'a> Semaphores<'a> {
         for &position in order {
             let step = &self.steps[position as usize];
             let engine = step.engine as usize;
-            let stream_rank = self.stream_rank[position as usize];
+            let stream_rank = self.points[position as usize].stream_rank;
             let mut known = clocks.ends[engine];
             known.issued[engine] = stream_rank;
             for wait in step.waits {
@@ -208,7 +216,7 @@ impl<'a> Semaphores<'a> {
                     match self.steps[updater as usize].counting_engine() {
                         Some(engine) => {
                             let complete = &mut known.complete[engine as usize];
-                            *complete = (*complete).max(self.stream_rank[updater as usize]);
+                            *complete = (*complete).max(self.points[updater as usize].stream_rank);
                         }
                         None => {
                             let first = &mut clocks.waiters[updater as usize][engine];
@@ -292,7 +300,7 @@ impl Known<'_> {
 
     /// True if one engine's data path runs both, one after the other.
     pub(super) fn same_stream(&self, earlier: usize, later: usize) -> bool {
-        let (first, second) = (&self.semaphores.steps[earlier], &self.semaphores.steps[later]);
+        let (first, second) = (self.semaphores.points[earlier], self.semaphores.points[later]);
         first.engine == second.engine && first.kind == StepKind::Compute && second.kind == StepKind::Compute
     }
 
@@ -305,9 +313,10 @@ impl Known<'_> {
 
     /// True if a holder of this clock knows the instruction to be complete.
     fn covers(&self, clock: &Clock, position: usize) -> bool {
-        match self.semaphores.steps[position].counting_engine() {
-            Some(engine) => clock.complete[engine as usize] >= self.semaphores.stream_rank[position],
-            None => self.clocks.knows_transfer(clock, position as u32),
+        let Point { engine, kind, stream_rank } = self.semaphores.points[position];
+        match kind {
+            StepKind::Compute | StepKind::Control => clock.complete[engine as usize] >= stream_rank,
+            StepKind::Transfer => self.clocks.knows_transfer(clock, position as u32),
         }
     }
 }
