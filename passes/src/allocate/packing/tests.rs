@@ -29,6 +29,22 @@ fn space_is_left_unused_for_a_while_where_there_is_enough() {
     assert_eq!(pack_within(&blocks, 4, Boundaries::None), None);
 }
 
+/// Where every second block goes soon and the others stay, only those that stay together leave a gap
+/// that is large enough for what comes next.
+#[test]
+fn blocks_that_live_long_leave_no_gaps_among_themselves() {
+    let mut blocks = Vec::new();
+    for start in (0..50).map(|period| 3000 * period) {
+        for at in (start..start + 50).step_by(2) {
+            blocks.extend([block(at, start + 100, 8), block(at + 1, start + 2900, 8)]);
+        }
+        blocks.push(block(start + 200, start + 210, 200));
+    }
+    assert!(sweep::place(&blocks, Fit::First, Boundaries::None).peak > 400);
+    let packing = pack_within(&blocks, 400, Boundaries::None).expect("half of the bytes are free in one piece");
+    assert!(is_sound(&blocks, &packing));
+}
+
 #[test]
 fn no_block_crosses_a_boundary() {
     let blocks = [block(0, 9, 1200), block(0, 9, 1200), block(0, 9, 800)];
