@@ -8,7 +8,7 @@ use compiler::execute::Executable;
 use compiler::import::parse_json;
 use compiler::metrics::compulsory_bytes;
 use compiler::pipeline::{Compiled, Options, Unwatched, compile};
-use compiler::roofline::Roofline;
+use compiler::roofline::{Roofline, Scores};
 use ir::Graph;
 use ir::program::Engine;
 use serde::{Deserialize, Serialize};
@@ -60,7 +60,10 @@ pub struct Simulated {
     pub compulsory_bytes: u64,
     /// What eager's kernels move.
     pub eager_bytes: u64,
+    /// Of all scores that the model's products make.
     pub roofline_ps: u64,
+    /// Of the scores that some query sees.
+    pub seen_roofline_ps: u64,
     pub roofline_engine: String,
     /// The roofline's product part alone.
     pub ideal_pe_ps: u64,
@@ -139,7 +142,9 @@ fn compiled(source: &Source, options: &Options) -> Compiled {
 fn simulated(executable: &Executable, compiled: &Compiled, imported: &Graph) -> Simulated {
     let timeline = executable.timeline().expect("a sound program ends");
     let compulsory_bytes = compulsory_bytes(imported);
-    let roofline = Roofline::of(&compiled.graph, compulsory_bytes, executable.target().target());
+    let target = executable.target().target();
+    let roofline = |scores| Roofline::of(&compiled.graph, compulsory_bytes, target, scores);
+    let (roofline, seen) = (roofline(Scores::All), roofline(Scores::Seen));
     let schedule = compiled.passes.iter().find(|pass| pass.name == "schedule");
     Simulated {
         body_ps: timeline.body_ps,
@@ -149,6 +154,7 @@ fn simulated(executable: &Executable, compiled: &Compiled, imported: &Graph) -> 
         compulsory_bytes,
         eager_bytes: eager_bytes(imported),
         roofline_ps: roofline.bound_ps(),
+        seen_roofline_ps: seen.bound_ps(),
         roofline_engine: roofline.bound_by().to_owned(),
         ideal_pe_ps: roofline.pe_ps,
     }

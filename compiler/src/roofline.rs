@@ -3,14 +3,13 @@
 //!
 //! Four engines work at once, each at its peak, and nothing waits. What a program adds (transposes,
 //! copies from PSUM, weights read again, instructions' overheads) is not in it. It is computed from a
-//! graph after fusion, in which an attention is one op: there a causal bound leaves out the scores that
-//! nobody sees, and products count at the rate of the element types that they are really made of.
+//! graph after fusion, in which an attention is one op, and products count at the rate of the element
+//! types that they are really made of. Where a causal bound leaves out scores that nobody sees, they count
+//! or not ([`Scores`]).
 
 use ir::ops::{Activation, Attention, AttentionExtents, OpClass};
 use ir::target::Target;
 use ir::{Dtype, Graph, Node, Op, TensorType, ValueId, graph::ValueDef};
-
-use crate::metrics::compulsory_bytes;
 
 /// Least picoseconds of each engine's share of a graph.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -21,8 +20,17 @@ pub struct Roofline {
     pub act_ps: u64,
     /// One pass over the elements that are reduced to one for each row.
     pub dve_ps: u64,
-    /// [`compulsory_bytes`] at the peak of all DMA engines.
+    /// [`crate::metrics::compulsory_bytes`] at the peak of all DMA engines.
     pub dma_ps: u64,
+}
+
+/// Which scores of an attention with a causal bound are counted.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Scores {
+    /// All that the model's products make, as its graph spells them out.
+    All,
+    /// Those that some query sees.
+    Seen,
 }
 
 /// What is counted before it is time.
@@ -38,10 +46,10 @@ struct Work {
 impl Roofline {
     /// The roofline of a graph on a chip. The compulsory bytes are given, for the graph after fusion
     /// may store constants that the imported one computes.
-    pub fn of(graph: &Graph, compulsory_bytes: u64, target: &Target) -> Roofline {
+    pub fn of(graph: &Graph, compulsory_bytes: u64, target: &Target, scores: Scores) -> Roofline {
         let mut work = Work::default();
         for (_, node) in graph.nodes() {
-            work.add(graph, node, target);
+            work.add(graph, node, target, scores);
         }
         let lanes = u128::from(target.partitions);
         Roofline {
@@ -50,11 +58,6 @@ impl Roofline {
             dve_ps: cycles_ps(work.n_reduced_elements, lanes, target.dve_khz),
             dma_ps: compulsory_bytes.saturating_mul(1000) / target.dma_peak_bytes_per_ns,
         }
-    }
-
-    /// The roofline of a graph as it was imported, where nothing is fused.
-    pub fn of_imported(graph: &Graph, target: &Target) -> Roofline {
-        Roofline::of(graph, compulsory_bytes(graph), target)
     }
 
     /// The time of the engine that takes longest.
@@ -75,7 +78,7 @@ fn cycles_ps(n: u128, per_cycle: u128, khz: u64) -> u64 {
 }
 
 impl Work {
-    fn add(&mut self, graph: &Graph, node: &Node, target: &Target) {
+    fn add(&mut self, graph: &Graph, node: &Node, target: &Target, scores: Scores) {
         let n_results = graph.ty(node.results[0]).n_elements() as u128;
         let operand = |position: usize| graph.ty(node.operands[position]);
         let n_rows = |ty: &TensorType| (ty.n_elements() / ty.shape.last().copied().unwrap_or(1).max(1)) as u128;
@@ -93,7 +96,7 @@ impl Work {
                     | Activation::Exp => n_results,
                 };
             }
-            Op::Attention(op) => self.attention(op, operand(0), operand(1), operand(2), target),
+            Op::Attention(op) => self.attention(op, [operand(0), operand(1), operand(2)], target, scores),
             // The sum comes with the pass that exponentiates, the maximum does not.
             Op::Softmax(_) | Op::LogSoftmax(_) => {
                 self.n_table_elements += n_results;
@@ -135,14 +138,16 @@ impl Work {
         self.n_macs += n_results * n_inner * passes(is_half, target);
     }
 
-    fn attention(&mut self, op: &Attention, query: &TensorType, key: &TensorType, value: &TensorType, target: &Target) {
+    fn attention(&mut self, op: &Attention, operands: [&TensorType; 3], target: &Target, scores: Scores) {
+        let [query, key, value] = operands;
         let extents = AttentionExtents::of(query, key, value);
         let (n_queries, n_keys) = (extents.n_queries as i128, extents.n_keys as i128);
-        let n_seen: i128 = match op.causal {
+        let n_counted: i128 = match op.causal {
             None => n_queries * n_keys,
+            Some(_) if scores == Scores::All => n_queries * n_keys,
             Some(offset) => (0..n_queries).map(|row| (row + i128::from(offset) + 1).clamp(0, n_keys)).sum(),
         };
-        let n_scores = extents.n_heads as u128 * n_seen.unsigned_abs();
+        let n_scores = extents.n_heads as u128 * n_counted.unsigned_abs();
         let is_half = query.dtype.is_half() && key.dtype.is_half();
         self.n_macs += n_scores * extents.n_features as u128 * passes(is_half, target);
         // Weights are as wide as what they are multiplied with and summed to.
@@ -190,10 +195,17 @@ mod tests {
     use ir::text::parse_graph;
 
     use super::*;
+    use crate::metrics::compulsory_bytes;
+
+    fn counting(scores: Scores, text: &str) -> Roofline {
+        let graph = parse_graph("test", text).unwrap();
+        Roofline::of(&graph, compulsory_bytes(&graph), TargetName::Trn2.target(), scores)
+    }
 
     fn roofline(text: &str) -> Roofline {
-        let graph = parse_graph("test", text).unwrap();
-        Roofline::of_imported(&graph, TargetName::Trn2.target())
+        let (seen, all) = (counting(Scores::Seen, text), counting(Scores::All, text));
+        assert_eq!((seen.dma_ps, seen.pe_ps.max(all.pe_ps)), (all.dma_ps, all.pe_ps));
+        seen
     }
 
     #[test]
@@ -232,13 +244,15 @@ mod tests {
     #[test]
     fn causal_attention_counts_the_scores_that_are_seen() {
         let attention = |causal: &str| {
-            roofline(&format!(
+            let text = format!(
                 "graph @g {{\n  input %0 \"q\": bf16[4, 256, 128] dynamic\n  input %1 \"k\": bf16[4, 256, 128] dynamic\n  \
                  input %2 \"v\": bf16[4, 256, 128] dynamic\n  %3 = attention %0, %1, %2 {{scale = 0.125, causal = {causal}, \
                  empty = zero, logsumexp = 0, dtype = bf16}} : bf16[4, 256, 128]\n  output %3 \"\"\n}}"
-            ))
+            );
+            (roofline(&text), counting(Scores::All, &text))
         };
-        let (whole, causal) = (attention("[]"), attention("[0]"));
+        let ((whole, _), (causal, all)) = (attention("[]"), attention("[0]"));
+        assert_eq!(all, whole);
         let (n_whole, n_causal) = (4 * 256 * 256, 4 * 256 * 257 / 2);
         assert_eq!(whole.pe_ps, 2 * n_whole * 128 * 1000 * 10 / (128 * 128 * 24));
         assert_eq!(causal.pe_ps, 2 * n_causal * 128 * 1000 * 10 / (128 * 128 * 24));

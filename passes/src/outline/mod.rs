@@ -1,8 +1,8 @@
 //! Makes functions of repeated layers, so that each distinct one is compiled once.
 //!
 //! The graph, as imported, becomes a sequence of calls: stretches of nodes that repeat at least
-//! [`MIN_INSTANCES`] times ([`repeats`]) are cut where the fewest values cross, and equal ones become
-//! one function ([`functions`]); what stands between them becomes functions that are called once. A
+//! [`MIN_INSTANCES`] times (`repeats`) are cut where the fewest values cross, and equal ones become
+//! one function (`functions`); what stands between them becomes functions that are called once. A
 //! value that a call leaves to a later one lies in device memory. What no input decides (constants,
 //! positions, masks) crosses no border: every function that needs it computes it itself, so that
 //! rewrites see it.
