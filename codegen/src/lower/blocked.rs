@@ -270,7 +270,7 @@ impl Lowerer<'_> {
                     if panel + 1 < n_all {
                         self.make_rows(&blocked.lhs, panel + 1, first..last);
                     }
-                    self.make_panel(blocked, panel, first..last);
+                    self.make_panel(blocked, 0, panel, first..last);
                     self.stash_panel(&blocked.lhs, panel, first / panel_blocks);
                 }
             }
@@ -299,10 +299,10 @@ impl Lowerer<'_> {
     }
 
     /// Makes what some blocks of rows of the left operand hold in a panel.
-    fn make_panel(&mut self, blocked: &Blocked, panel: usize, blocks: Range<usize>) {
+    fn make_panel(&mut self, blocked: &Blocked, pass: usize, panel: usize, blocks: Range<usize>) {
         for inner in 0..blocked.lhs.inner(panel).len().div_ceil(N_PARTITIONS) {
             for block in blocks.clone() {
-                let view = self.panel_view(&blocked.lhs, 0, panel, inner, blocked.rows(block));
+                let view = self.panel_view(&blocked.lhs, pass, panel, inner, blocked.rows(block));
                 self.make_tile(view.tile);
             }
         }
@@ -357,17 +357,13 @@ impl Lowerer<'_> {
         // comes panel by panel as the sum needs it, and not before all that is computed.
         let inner_blocks = |panel: usize| (0..lhs.inner(panel).len().div_ceil(N_PARTITIONS)).map(move |at| (panel, at));
         let places: Vec<(usize, usize)> = panels.clone().flat_map(inner_blocks).collect();
-        for source in [lhs, rhs] {
-            if self.comes_by_transfers(source) {
-                continue;
-            }
+        if !self.comes_by_transfers(lhs) {
+            panels.clone().for_each(|panel| self.make_panel(blocked, lhs_pass, panel, blocks.clone()));
+        }
+        if !self.comes_by_transfers(rhs) {
             for &(panel, inner) in &places {
-                let views: SmallVec<[TileView; ROW_BLOCKS]> = if std::ptr::eq(source, lhs) {
-                    blocks.clone().map(|block| self.panel_view(lhs, lhs_pass, panel, inner, rows(block))).collect()
-                } else {
-                    smallvec![self.panel_view(rhs, rhs_pass, panel, inner, columns.clone())]
-                };
-                views.iter().for_each(|view| self.make_tile(view.tile));
+                let moving = self.panel_view(rhs, rhs_pass, panel, inner, columns.clone());
+                self.make_tile(moving.tile);
             }
         }
         self.locate(blocked.node);
