@@ -21,6 +21,7 @@ pub mod fault;
 pub mod import;
 mod kept;
 pub mod metrics;
+pub mod naming;
 pub mod npz;
 pub mod pipeline;
 pub mod reduce;
@@ -30,6 +31,7 @@ pub mod samples;
 pub mod strided;
 pub mod three_way;
 pub mod traffic;
+pub mod transposes;
 pub mod verdict;
 
 pub use error::Error;

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use ir::graph::LocationId;
+use ir::graph::{Location, LocationId};
 use ir::ops::Constant;
 use ir::target::TargetName;
 use ir::{Graph, Program, ValueId};
@@ -16,12 +16,13 @@ use passes::manager::{
     Clock, FnPass, Fuel, Observer, Pass, PassContext, PassError, PassReport, Phase, Progress, RunOptions, Statistics,
     Unit, run,
 };
-use passes::schedule::{ScheduleOptions, schedule};
+use passes::schedule::{LoopReport, ScheduleOptions, schedule};
 use passes::synchronize::synchronize_below;
 use passes::{Numerics, canonicalize};
 
 use crate::error::Error;
 use crate::import::UnsupportedNode;
+use crate::naming::main_name;
 
 mod assembly;
 mod outlined;
@@ -170,6 +171,29 @@ pub struct FusionEntry {
     pub rules: Vec<String>,
 }
 
+/// The tile loop of a node: all instructions that came of it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct LoopEntry {
+    /// The node, with its module.
+    pub node: String,
+    pub n_instructions: usize,
+    /// `pe`, `act`, `dve`, `pool`, `sp` or `dma`, whichever has most to do, or `chain` where
+    /// instructions that need one another take longer.
+    pub limit: String,
+    /// Work of the limit: what any schedule of the loop takes.
+    pub bound_ps: u64,
+    /// By the schedule: from the limit's first start to its last end, less its work for other loops.
+    pub taken_ps: u64,
+}
+
+impl LoopEntry {
+    fn of(found: &LoopReport, locations: &[Location]) -> Self {
+        let &LoopReport { locations: ref sources, n_instructions, limit, bound_ps, taken_ps } = found;
+        let (node, limit) = (main_name(locations, sources), limit.name().to_owned());
+        LoopEntry { node, n_instructions, limit, bound_ps, taken_ps }
+    }
+}
+
 /// What a compilation has made. Later parts are missing where `stop_after` ended it.
 #[derive(Clone, Debug)]
 pub struct Compiled {
@@ -185,6 +209,8 @@ pub struct Compiled {
     pub passes: Vec<PassReport>,
     pub seconds: f64,
     pub fusions: Vec<FusionEntry>,
+    /// The loops of each distinct kernel, in its order.
+    pub loops: Vec<LoopEntry>,
     /// What `fuse` counted.
     pub fuse: FuseReport,
     /// What `allocate` counted.
@@ -330,6 +356,7 @@ struct Notes {
     refused: RefCell<Vec<UnsupportedNode>>,
     fuse: RefCell<FuseReport>,
     allocate: RefCell<AllocateStatistics>,
+    loops: RefCell<Vec<LoopEntry>>,
     converted_weight_bytes: Cell<u64>,
 }
 
@@ -468,6 +495,8 @@ impl<'a> Pipeline<'a> {
                 context.statistics.add("engine_changes", stats.n_engine_changes as u64);
                 context.statistics.add("table_loads", stats.n_table_loads as u64);
                 context.statistics.add("estimated_ps", stats.estimated_ps);
+                let entries = stats.loops.iter().map(|found| LoopEntry::of(found, &scheduled.locations));
+                notes.loops.borrow_mut().extend(entries);
                 Ok(scheduled)
             },
         };
@@ -529,6 +558,7 @@ impl<'a> Pipeline<'a> {
             passes: self.recorder.reports,
             fuse,
             allocate: self.notes.allocate.into_inner(),
+            loops: self.notes.loops.into_inner(),
             converted_weight_bytes: self.notes.converted_weight_bytes.get(),
             last_change: self.context.fuel.last().map(str::to_owned),
         }

@@ -2,6 +2,7 @@
 //!
 //! Keys are never left out; what a command does not know is null.
 
+use std::cmp::Reverse;
 use std::fmt::Write;
 
 use ir::Graph;
@@ -18,15 +19,18 @@ use crate::error::Error;
 use crate::execute::Executable;
 use crate::import::UnsupportedNode;
 use crate::metrics::{ProgramMetrics, compulsory_bytes, program_metrics};
-use crate::pipeline::{Compiled, FusionEntry, Options, Outlined};
+use crate::pipeline::{Compiled, FusionEntry, LoopEntry, Options, Outlined};
 use crate::traffic::{CauseEntry, SpillEntry, outlined_traffic, program_traffic, spills};
+use crate::transposes::{TransposeEntry, transposes};
 use crate::verdict::Verdict;
 
 /// Partitions of the state buffer.
 const N_PARTITIONS: u64 = 128;
 
-/// Spills that a summary lists.
+/// Spills, transposes and loops that a summary lists.
 const MOST_SPILLS: usize = 5;
+const MOST_TRANSPOSES: usize = 3;
+const MOST_LOOPS: usize = 5;
 
 /// The runtime whose dispatch constant `host_us` uses.
 pub const RUNTIME: HostRuntime = HostRuntime::TorchNeuron;
@@ -68,6 +72,12 @@ pub struct Report {
     pub spill_bytes: Option<u64>,
     /// What `allocate` moved out of SBUF, most bytes first, for each distinct kernel once.
     pub spills: Vec<SpillEntry>,
+    /// What is turned from rows to columns on partitions, most time first, for each distinct kernel
+    /// once.
+    pub transposes: Vec<TransposeEntry>,
+    /// The tile loop of each node with what bounds it and what its schedule takes, for each distinct
+    /// kernel once; most work first.
+    pub loops: Vec<LoopEntry>,
     /// Bytes of weights that the host converts to the device's layout, once per version of a weight.
     /// The time is the host's and in no predicted time.
     pub converted_weight_bytes: Option<u64>,
@@ -247,6 +257,7 @@ impl Report {
         self.converted_weight_bytes = Some(compiled.converted_weight_bytes);
         if let Some(outlined) = &compiled.outlined {
             self.note_outlined(outlined);
+            self.note_loops(&compiled.loops);
             self.sbuf_peak_bytes = Some(peak(&compiled.passes) * N_PARTITIONS);
             return;
         }
@@ -267,6 +278,8 @@ impl Report {
         self.hbm_causes = program_traffic(&compiled.graph, program);
         self.spill_bytes = Some(compiled.allocate.spill_bytes);
         self.spills = spills(program);
+        self.transposes = transposes(program);
+        self.note_loops(&compiled.loops);
         self.sbuf_peak_bytes = Some(compiled.allocate.sbuf_peak_bytes_per_partition * N_PARTITIONS);
     }
 
@@ -296,6 +309,13 @@ impl Report {
         self.hbm_causes = outlined_traffic(outlined);
         self.spill_bytes = Some(outlined.spill_bytes);
         self.spills = outlined.programs.iter().flat_map(spills).collect();
+        self.transposes = outlined.programs.iter().flat_map(transposes).collect();
+    }
+
+    /// Adds loops, those first that have most to do.
+    fn note_loops(&mut self, loops: &[LoopEntry]) {
+        self.loops = loops.to_vec();
+        self.loops.sort_by_key(|entry| Reverse(entry.bound_ps));
     }
 
     /// Adds the kernels that a NEFF calls, and how long calls take.
@@ -406,9 +426,23 @@ impl Report {
             let what = format!("{n_tiles} tiles of {value_of} for {room_for}: {write} stored, {read} read back");
             line("  spilled", Some(what));
         }
-        if let Some(n_more) = self.spills.len().checked_sub(MOST_SPILLS).filter(|&count| count > 0) {
-            line("  spilled", Some(format!("{n_more} more in --report json")));
+        line("  spilled", more(self.spills.len(), MOST_SPILLS));
+        for transpose in self.transposes.iter().take(MOST_TRANSPOSES) {
+            let TransposeEntry { by, n_instructions, bytes, busy_ps, reason, .. } = transpose;
+            let time_us = microseconds(*busy_ps);
+            let what = format!("{n_instructions} by {by}, {}, {time_us:.3} us: {reason}", bytes_text(*bytes));
+            line("transposed", Some(what));
         }
+        line("transposed", more(self.transposes.len(), MOST_TRANSPOSES));
+        for LoopEntry { node, n_instructions, limit, bound_ps, taken_ps } in self.loops.iter().take(MOST_LOOPS) {
+            let [bound_us, taken_us] = [*bound_ps, *taken_ps].map(microseconds);
+            let percent = if *taken_ps == 0 { 100.0 } else { 100.0 * bound_us / taken_us };
+            let what = format!(
+                "{taken_us:.3} us for at least {bound_us:.3} us of {limit}, {percent:.0} %: {n_instructions} instructions of {node}"
+            );
+            line("loop", Some(what));
+        }
+        line("loop", more(self.loops.len(), MOST_LOOPS));
         let converted = self.converted_weight_bytes.filter(|&bytes| bytes > 0);
         line("weights", converted.map(|bytes| format!("{} converted once by the host", bytes_text(bytes))));
         line("fused ops", join(&[Some(self.fusions.len().to_string()), regions_text(&self.regions)]));
@@ -459,6 +493,12 @@ impl Report {
         }
         text
     }
+}
+
+/// How many entries a summary leaves out.
+fn more(n_entries: usize, n_listed: usize) -> Option<String> {
+    let n_more = n_entries.checked_sub(n_listed).filter(|&count| count > 0)?;
+    Some(format!("{n_more} more in --report json"))
 }
 
 /// How many regions were planned, what the choice costs, and how far that may be from the best.
@@ -547,7 +587,7 @@ mod tests {
         let report: serde_json::Value = serde_json::from_str(&Report::new("g").to_json()).unwrap();
         let keys = "graph target numerics neff_bytes compile_seconds cache passes limits n_nodes n_kernels kernels n_instructions \
             n_compute_instructions n_dispatches hbm_read_bytes hbm_write_bytes compulsory_bytes eager_bytes hbm_causes \
-            spill_bytes spills \
+            spill_bytes spills transposes loops \
             converted_weight_bytes \
             sbuf_peak_bytes predicted_us predicted_error assumed_numbers nc_us total_us host_us engine_busy_us bound fusions regions unsupported host_ops \
             max_abs_error max_rel_error eager_abs_error ok";

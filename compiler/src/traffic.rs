@@ -6,13 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use ir::graph::{InputRole, Location};
+use ir::graph::InputRole;
 use ir::program::{DmaAccess, DmaPlace, HbmId, HbmKind, HbmTensor, Instruction, InstructionKind, KernelPlace, TileId};
 use ir::{Graph, Program};
 use passes::allocate::is_spill;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use crate::naming::main_name;
 use crate::pipeline::Outlined;
 
 /// What a tensor in device memory is to a model.
@@ -248,11 +249,8 @@ pub struct SpillEntry {
 /// What a program spills, most bytes first.
 pub fn spills(program: &Program) -> Vec<SpillEntry> {
     let node = |instruction: &Instruction| {
-        let location = instruction.locations.first().map(|location| &program.locations[location.index()]);
-        location.map(|Location { node, module, .. }| match module.is_empty() {
-            true => node.clone(),
-            false => format!("{node} ({module})"),
-        })
+        let has_source = !instruction.locations.is_empty();
+        has_source.then(|| main_name(&program.locations, &instruction.locations))
     };
     let spilled = |access: &DmaAccess| access.hbm().filter(|tensor| is_spill(&program.tensors[tensor.index()]));
     let bytes = |access: &DmaAccess| access.n_elements() * access.dtype.size_bytes() as u64;

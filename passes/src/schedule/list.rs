@@ -15,7 +15,7 @@ use super::pressure::{Limit, Pressure, accesses_of};
 use super::ready::Ready;
 use super::tables::{LoadedTables, TableSets};
 use super::warm_up::WarmUp;
-use crate::hazard::HazardKind;
+use crate::hazard::{Hazard, HazardKind};
 use crate::lists::Lists;
 
 /// Instructions of a class that an engine looks at before it gives up for now.
@@ -83,8 +83,20 @@ pub(super) struct Limits {
 /// An order of all tasks and what it is expected to take.
 pub(super) struct Schedule {
     pub order: Vec<Placement>,
+    /// By place in the order.
+    pub times: Vec<Time>,
     pub end_ps: u64,
     pub engine_busy_ps: [u64; Engine::ALL.len()],
+}
+
+/// When an instruction is expected to run.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Time {
+    pub start_ps: u64,
+    /// When the engine may start its next instruction.
+    pub engine_ps: u64,
+    /// When the results are there.
+    pub done_ps: u64,
 }
 
 impl Tasks {
@@ -120,6 +132,21 @@ impl Tasks {
     /// The choice of a placement.
     pub(super) fn choice(&self, placement: Placement) -> &Choice {
         &self.choices.all.get(placement.position as usize)[usize::from(placement.choice_idx)]
+    }
+
+    /// The choice on the engine that the program gives.
+    pub(super) fn first_choice(&self, position: usize) -> &Choice {
+        &self.choices.all.get(position)[0]
+    }
+
+    /// What must follow a task.
+    pub(super) fn successors(&self, position: usize) -> &[Hazard] {
+        self.dependencies.successors.get(position)
+    }
+
+    /// What a transfer asks of all DMA engines together.
+    pub(super) fn moving_ps(&self, transfer: &Transfer) -> u64 {
+        self.choices.works.get(transfer.work_idx as usize).iter().map(|&(_, work_ps)| work_ps).sum()
     }
 
     /// The table sets that hold the function of the task at this position.
@@ -175,6 +202,7 @@ pub(super) struct Scheduler<'a> {
     ready_ps: Vec<u64>,
     is_scheduled: Vec<bool>,
     order: Vec<Placement>,
+    times: Vec<Time>,
     end_ps: u64,
     now_ps: u64,
     sbuf: Pressure<'a>,
@@ -219,6 +247,7 @@ impl<'a> Scheduler<'a> {
             ready_ps: vec![0; n_tasks],
             is_scheduled: vec![false; n_tasks],
             order: Vec::with_capacity(n_tasks),
+            times: Vec::with_capacity(n_tasks),
             end_ps: 0,
             now_ps: 0,
             sbuf: tasks.sbuf.pressure(limits.sbuf_bytes, n_tasks),
@@ -264,7 +293,7 @@ impl<'a> Scheduler<'a> {
     /// Schedules what is left.
     pub(super) fn finish(mut self) -> Schedule {
         self.run_until(self.tasks.n_tasks);
-        Schedule { order: self.order, end_ps: self.end_ps, engine_busy_ps: self.busy_ps }
+        Schedule { order: self.order, times: self.times, end_ps: self.end_ps, engine_busy_ps: self.busy_ps }
     }
 
     /// How urgent a task is; in order of critical path, the longest time from its start to the end
@@ -524,6 +553,7 @@ impl<'a> Scheduler<'a> {
         self.bank_free_ps.extend((0..n_banks).map(|_| done_ps + self.target.wake_pe_ps));
         self.bank_free_ps.truncate(self.target.psum_banks as usize);
         self.order.push(Placement { position: position as u32, choice_idx: choice_idx as u8 });
+        self.times.push(Time { start_ps, engine_ps: end_ps, done_ps });
         let delay_ps = done_ps - self.now_ps;
         for &(successor, kind) in tasks.dependencies.successors.get(position) {
             let successor = successor as usize;
@@ -567,7 +597,7 @@ impl<'a> Scheduler<'a> {
 
 /// From the start of an instruction, which takes `delay_ps` to complete, to the start of one that
 /// depends on it.
-fn hand_over(target: &Target, (choice, delay_ps): (&Choice, u64), next: &Choice, kind: HazardKind) -> u64 {
+pub(super) fn hand_over(target: &Target, (choice, delay_ps): (&Choice, u64), next: &Choice, kind: HazardKind) -> u64 {
     match (&choice.kind, &next.kind) {
         // A transfer's completion includes the wake-up.
         (ChoiceKind::Transfer(_), _) => delay_ps,

@@ -13,6 +13,7 @@
 mod choice;
 mod dependencies;
 mod list;
+mod loops;
 mod pressure;
 mod ready;
 mod tables;
@@ -25,6 +26,7 @@ use ir::program::{Engine, Instruction, InstructionKind, ProgramPhase};
 
 use choice::{ChoiceKind, set_queue};
 use list::{Limits, Placement, Policy, Schedule, Scheduler, Tasks, Urgency};
+pub use loops::{LoopLimit, LoopReport};
 use pressure::Limit;
 use tables::{TableSets, table_loads};
 
@@ -56,7 +58,7 @@ const POLICIES: [Policy; 3] = [
 ];
 
 /// What `schedule` did.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct ScheduleStatistics {
     pub n_instructions: usize,
     /// Instructions that precede one that preceded them before.
@@ -68,6 +70,8 @@ pub struct ScheduleStatistics {
     pub estimated_ps: u64,
     /// Busy time in stream order: pe, act, dve, pool, sp.
     pub engine_busy_ps: [u64; Engine::ALL.len()],
+    /// In the order of the program.
+    pub loops: Vec<LoopReport>,
 }
 
 impl fmt::Display for ScheduleStatistics {
@@ -95,9 +99,11 @@ pub fn schedule(mut program: Program, options: &ScheduleOptions) -> (Program, Sc
         psum_banks: Limit { all: i64::from(target.psum_banks), early: 0 },
     };
     let schedulers = POLICIES.map(|policy| Scheduler::new(target, &tasks, limits, policy));
-    let Schedule { order, end_ps, engine_busy_ps } = shortest(schedulers, program.instructions.len());
+    let Schedule { order, times, end_ps, engine_busy_ps } = shortest(schedulers, program.instructions.len());
 
-    let mut statistics = ScheduleStatistics { estimated_ps: end_ps, engine_busy_ps, ..ScheduleStatistics::default() };
+    let loops = loops::loops(&program, target, &tasks, &order, &times);
+    let mut statistics =
+        ScheduleStatistics { estimated_ps: end_ps, engine_busy_ps, loops, ..ScheduleStatistics::default() };
     // Every table load comes directly before the first function that needs it: the load itself waits
     // for nothing, so it runs while that function waits for its operands. The first comes before all
     // that ACT computes, while the first operands are on their way.
