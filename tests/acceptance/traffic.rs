@@ -1,8 +1,10 @@
-//! The causes of traffic sum to what the simulator measures on the NEFF.
+//! The causes of traffic sum to what the simulator measures on the NEFF; loops and transposes have all that
+//! the program has.
 
 use compiler::execute::Executable;
 use compiler::pipeline::Options;
 use compiler::report::Report;
+use compiler::transposes::transposes;
 use ir::Graph;
 use ir::target::TargetName;
 
@@ -34,6 +36,36 @@ fn causes_of_traffic_sum_to_what_is_measured() {
             // Small graphs need no room, and write their outputs once.
             let [read, written] = bytes_of(&report, &["spill"]);
             assert_eq!((Some(read + written), report.spills.len()), (report.spill_bytes, 0), "{}", graph.name);
+        }
+    }
+}
+
+#[test]
+fn loops_have_all_instructions_and_no_bound_above_what_is_taken() {
+    for graph in GRAPHS.into_iter().map(sample_graph) {
+        for target in TargetName::ALL {
+            let compiled = compiled(&graph, &Options { target, ..Options::default() });
+            let count = |pass: &str, name: &str| {
+                let found = compiled.passes.iter().find(|report| report.name == pass);
+                found.map_or(0, |report| report.statistics.get(name)) as usize
+            };
+            let in_loops: usize = compiled.loops.iter().map(|entry| entry.n_instructions).sum();
+            assert_eq!(in_loops, count("lower", "instructions"), "{} on {target}", graph.name);
+            let estimated_ps = count("schedule", "estimated_ps") as u64;
+            for entry in &compiled.loops {
+                assert!(
+                    0 < entry.bound_ps && entry.bound_ps <= entry.taken_ps,
+                    "{} on {target}: {entry:?}",
+                    graph.name
+                );
+                assert!(entry.taken_ps <= estimated_ps, "{} on {target}: {entry:?}", graph.name);
+            }
+            let transposed: u64 = transposes(compiled.program.as_ref().expect("it is one kernel"))
+                .iter()
+                .filter(|entry| entry.by != "dma")
+                .map(|entry| entry.n_instructions)
+                .sum();
+            assert_eq!(transposed as usize, count("lower", "transposes"), "{} on {target}", graph.name);
         }
     }
 }
