@@ -189,7 +189,7 @@ fn turns(program: &Program) -> (Vec<Turn>, Vec<Option<(u32, Role)>>) {
                 && before != now
                 && readers[before as usize].is_none()
             {
-                joined[before as usize] = Some(now);
+                joined[before.min(now) as usize] = Some(before.max(now));
             }
             turned[tile.index()] = passed_on;
         }

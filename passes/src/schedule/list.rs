@@ -134,11 +134,6 @@ impl Tasks {
         &self.choices.all.get(placement.position as usize)[usize::from(placement.choice_idx)]
     }
 
-    /// The choice on the engine that the program gives.
-    pub(super) fn first_choice(&self, position: usize) -> &Choice {
-        &self.choices.all.get(position)[0]
-    }
-
     /// What must follow a task.
     pub(super) fn successors(&self, position: usize) -> &[Hazard] {
         self.dependencies.successors.get(position)

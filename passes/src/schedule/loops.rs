@@ -23,7 +23,7 @@ pub enum LoopLimit {
     Engine(Engine),
     /// The DMA engines, were the work spread evenly over them.
     Dma,
-    /// A chain of instructions each of which needs the one before.
+    /// A chain of instructions, transfers aside, each of which needs the one before.
     Chain,
 }
 
@@ -45,10 +45,11 @@ pub struct LoopReport {
     pub locations: SmallVec<[LocationId; 2]>,
     pub n_instructions: usize,
     pub limit: LoopLimit,
-    /// Work of the limit: no schedule of this loop takes less.
+    /// Work of the limit: on the same engines no order takes less.
     pub bound_ps: u64,
     /// Time from the limit's first start for this loop to its last end, less what it did meanwhile for
-    /// other loops. What exceeds the bound is waiting.
+    /// other loops; of a chain, which others do not delay, the whole time. What exceeds the bound is
+    /// waiting. Of DMA engines, which move several transfers at once, an estimate and at least the bound.
     pub taken_ps: u64,
 }
 
@@ -84,7 +85,7 @@ pub(super) fn loops(
 ) -> Vec<LoopReport> {
     let (loop_of, keys) = numbered(program);
     let mut found = vec![Loop { start_ps: u64::MAX, ..Loop::default() }; keys.len()];
-    for (position, chain_ps) in chains(target, tasks, &loop_of).into_iter().enumerate() {
+    for (position, chain_ps) in chains(target, tasks, order, &loop_of).into_iter().enumerate() {
         let found = &mut found[loop_of[position] as usize];
         found.n_instructions += 1;
         found.chain_ps = found.chain_ps.max(chain_ps);
@@ -110,11 +111,10 @@ pub(super) fn loops(
     let report = |(idx, (found, locations)): (usize, (Loop, &[LocationId]))| {
         let resources = found.work_ps.iter().enumerate();
         let (resource, work_ps) = resources.max_by_key(|&(number, &work_ps)| (work_ps, std::cmp::Reverse(number)))?;
-        let (limit, bound_ps, taken_ps) = if found.chain_ps > *work_ps && found.start_ps <= found.end_ps {
-            (LoopLimit::Chain, found.chain_ps, (found.end_ps - found.start_ps).max(found.chain_ps))
-        } else {
-            let limit = Engine::ALL.get(resource).map_or(LoopLimit::Dma, |&engine| LoopLimit::Engine(engine));
-            (limit, *work_ps, taken[resource][idx].max(*work_ps))
+        let (limit, bound_ps, taken_ps) = match Engine::ALL.get(resource) {
+            _ if found.chain_ps > *work_ps => (LoopLimit::Chain, found.chain_ps, found.end_ps - found.start_ps),
+            Some(&engine) => (LoopLimit::Engine(engine), *work_ps, taken[resource][idx]),
+            None => (LoopLimit::Dma, *work_ps, taken[resource][idx].max(*work_ps)),
         };
         let n_instructions = found.n_instructions;
         Some(LoopReport { locations: locations.into(), n_instructions, limit, bound_ps, taken_ps })
@@ -140,22 +140,29 @@ fn numbered(program: &Program) -> (Vec<u32>, Vec<&[LocationId]>) {
     (loop_of.collect(), keys)
 }
 
-/// The longest chain within a loop that ends with each task, up to its completion.
-fn chains(target: &Target, tasks: &Tasks, loop_of: &[u32]) -> Vec<u64> {
-    // Of the latest start that predecessors of the same loop allow.
+/// The longest chain within a loop that ends with each task, up to its completion; 0 for transfers,
+/// which start long before they are needed.
+fn chains(target: &Target, tasks: &Tasks, order: &[Placement], loop_of: &[u32]) -> Vec<u64> {
+    let mut choices = vec![None; loop_of.len()];
+    for &placement in order {
+        let choice = tasks.choice(placement);
+        if matches!(choice.kind, ChoiceKind::Compute) {
+            choices[placement.position as usize] = Some(choice);
+        }
+    }
+    // The earliest start that predecessors of the same loop allow.
     let mut start_ps = vec![0u64; loop_of.len()];
-    let mut ends_ps = Vec::with_capacity(loop_of.len());
-    for position in 0..loop_of.len() {
-        let choice = tasks.first_choice(position);
+    let mut ends_ps = vec![0u64; loop_of.len()];
+    for (position, &choice) in choices.iter().enumerate() {
+        let Some(choice) = choice else { continue };
         for &(successor, kind) in tasks.successors(position) {
             let successor = successor as usize;
-            if loop_of[successor] == loop_of[position] {
-                let next = tasks.first_choice(successor);
+            if let Some(next) = choices[successor].filter(|_| loop_of[successor] == loop_of[position]) {
                 let after_ps = start_ps[position] + hand_over(target, (choice, choice.delay_ps), next, kind);
                 start_ps[successor] = start_ps[successor].max(after_ps);
             }
         }
-        ends_ps.push(start_ps[position] + choice.delay_ps);
+        ends_ps[position] = start_ps[position] + choice.delay_ps;
     }
     ends_ps
 }
@@ -188,4 +195,17 @@ fn taken(works: &[Work], n_loops: usize) -> Vec<u64> {
         (end_ps - start_ps).saturating_sub(others_ps)
     });
     taken.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Work, taken};
+
+    #[test]
+    fn what_is_taken_is_own_work_and_waiting() {
+        let work = |start_ps, end_ps, loop_idx| Work { start_ps, end_ps, work_ps: end_ps - start_ps, loop_idx };
+        // Loop 0 works 10 + 20 and waits 5; loop 1 works within it; loop 2 never; loop 3 afterwards.
+        let works = [work(0, 10, 0), work(10, 40, 1), work(45, 65, 0), work(70, 80, 3)];
+        assert_eq!(taken(&works, 4), [35, 30, 0, 10]);
+    }
 }
