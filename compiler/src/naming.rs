@@ -28,7 +28,7 @@ const PRODUCTS: [&str; 9] =
 
 /// The node that says most about what several have become: the last product of matrices, else the
 /// first that computes, else the first.
-pub fn main_location<'a>(locations: &'a [Location], ids: &[LocationId]) -> Option<&'a Location> {
+fn main_location<'a>(locations: &'a [Location], ids: &[LocationId]) -> Option<&'a Location> {
     let all = || ids.iter().map(|id| &locations[id.index()]);
     let is_one_of = |names: &[&str], location: &Location| names.contains(&op_name(&location.target));
     all()

@@ -255,9 +255,10 @@ impl Report {
         self.regions = compiled.fuse.regions.iter().map(RegionEntry::of).collect();
         self.neff_bytes = compiled.neff.as_ref().map(Vec::len);
         self.converted_weight_bytes = Some(compiled.converted_weight_bytes);
+        self.loops = compiled.loops.clone();
+        self.loops.sort_by_key(|entry| Reverse(entry.bound_ps));
         if let Some(outlined) = &compiled.outlined {
             self.note_outlined(outlined);
-            self.note_loops(&compiled.loops);
             self.sbuf_peak_bytes = Some(peak(&compiled.passes) * N_PARTITIONS);
             return;
         }
@@ -279,7 +280,6 @@ impl Report {
         self.spill_bytes = Some(compiled.allocate.spill_bytes);
         self.spills = spills(program);
         self.transposes = transposes(program);
-        self.note_loops(&compiled.loops);
         self.sbuf_peak_bytes = Some(compiled.allocate.sbuf_peak_bytes_per_partition * N_PARTITIONS);
     }
 
@@ -310,12 +310,7 @@ impl Report {
         self.spill_bytes = Some(outlined.spill_bytes);
         self.spills = outlined.programs.iter().flat_map(spills).collect();
         self.transposes = outlined.programs.iter().flat_map(transposes).collect();
-    }
-
-    /// Adds loops, those first that have most to do.
-    fn note_loops(&mut self, loops: &[LoopEntry]) {
-        self.loops = loops.to_vec();
-        self.loops.sort_by_key(|entry| Reverse(entry.bound_ps));
+        self.transposes.sort_by_key(|entry| Reverse(entry.busy_ps));
     }
 
     /// Adds the kernels that a NEFF calls, and how long calls take.
@@ -436,7 +431,7 @@ impl Report {
         line("transposed", more(self.transposes.len(), MOST_TRANSPOSES));
         for LoopEntry { node, n_instructions, limit, bound_ps, taken_ps } in self.loops.iter().take(MOST_LOOPS) {
             let [bound_us, taken_us] = [*bound_ps, *taken_ps].map(microseconds);
-            let percent = if *taken_ps == 0 { 100.0 } else { 100.0 * bound_us / taken_us };
+            let percent = 100.0 * bound_us / taken_us;
             let what = format!(
                 "{taken_us:.3} us for at least {bound_us:.3} us of {limit}, {percent:.0} %: {n_instructions} instructions of {node}"
             );
